@@ -1,0 +1,48 @@
+# Every command a reader or a contributor needs. `make` alone lists them.
+# Needs only Python 3.11+ and git; everything else goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help reproduce test lint format bench clean
+
+help: ## list these commands
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+reproduce: .venv/.installed ## run the main job: the accuracy of every order
+	$(BIN)/counterflow reproduce
+
+test: lint ## run the linter, the type checker, tests and doctests
+	$(BIN)/pytest
+
+lint: .venv/.installed ## run the linter and the type checker alone
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+format: .venv/.installed ## format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them
+	$(BIN)/python benchmarks/counter_terms.py
+
+clean: ## remove the environment, caches and built packages; results stay
+	rm -rf .venv .pytest_cache .ruff_cache build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp says that the installation finished. A finished environment is updated in place; one
+# without a stamp was interrupted and is built anew.
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("counterflow needs Python 3.11 or newer, but $(PYTHON) is %d.%d: try make PYTHON=python3.12" % v[:2] if v < (3, 11) else 0)'
+	@if test -f $@; then rm $@; else $(PYTHON) -m venv --clear .venv; fi
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+.venv/.installed-torch: .venv/.installed
+	@rm -f $@
+	$(PIP_INSTALL) torch
+	@touch $@

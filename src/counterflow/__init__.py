@@ -1,0 +1,20 @@
+"""Predicts what gradient descent does to a neural network, by differential equations."""
+
+from .counter_terms.counter_terms import (
+    counter_term as counter_term,
+    counter_terms as counter_terms,
+)
+from .dynamics.convergence import Convergence as Convergence
+from .dynamics.dynamics import Dynamics as Dynamics, Flow as Flow
+from .dynamics.equation_of_motion import EquationOfMotion as EquationOfMotion
+from .dynamics.gradient_descent import GradientDescent as GradientDescent
+from .dynamics.gradient_flow import GradientFlow as GradientFlow
+from .problem.problem import Problem as Problem
+from .solvers.solve import solve as solve
+from .solvers.trajectory import (
+    SolveError as SolveError,
+    SolveInterrupted as SolveInterrupted,
+    Statistics as Statistics,
+    Status as Status,
+    Trajectory as Trajectory,
+)

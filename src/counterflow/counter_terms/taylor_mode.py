@@ -1,0 +1,213 @@
+"""Taylor-mode differentiation, one coefficient at a time.
+
+A function is traced once into a flat list of operations. Fed the coefficients of its argument one
+by one, it returns the coefficients of its value one by one: coefficient `d` of the value is known
+before coefficient `d + 1` of the argument is asked for. So an *implicit* series, such as the
+backward orbit `θ₋₁ = θ + η g(θ₋₁)`, costs one pass instead of one per degree; constants (data, the
+values at `η = 0`) are computed once; and operations without a recurrence fall back to nested
+forward derivatives alone, instead of with the whole function.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal, Primitive
+from jaxtyping import PyTree
+
+from .taylor_rules import CONSTANT, RULES, Coefficients, nested
+
+# Calls whose body stands for the operation itself. Custom derivatives are not among them: their
+# body may not be differentiable, only their rule is.
+_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "checkpoint": "jaxpr"}
+
+
+@dataclass(frozen=True)
+class _Operation:
+    primitive: Primitive
+    params: dict[str, Any]
+    inputs: list[int]
+    outputs: list[int]
+
+    def apply(self, *arguments: Any) -> Any:
+        return self.primitive.bind(*arguments, **self.primitive.get_bind_params(self.params))
+
+
+@dataclass
+class _Flattened:
+    """A jaxpr without calls: operations on numbered values."""
+
+    values: dict[int, Any] = field(default_factory=dict)  # the constants
+    operations: list[_Operation] = field(default_factory=list)
+    count: int = 0
+
+    def new(self, value: Any = None) -> int:
+        self.count += 1
+        if value is not None:
+            self.values[self.count] = value
+        return self.count
+
+    def add(self, jaxpr: Any, consts: list[int], arguments: list[int]) -> list[int]:
+        slots: dict[Any, int] = dict(zip(jaxpr.constvars, consts, strict=True))
+        slots.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> int:
+            return self.new(atom.val) if isinstance(atom, Literal) else slots[atom]
+
+        for equation in jaxpr.eqns:
+            inputs = [read(atom) for atom in equation.invars]
+            body = equation.params.get(_INLINED.get(equation.primitive.name, ""))
+            if body is not None:
+                inner, inner_consts = getattr(body, "jaxpr", body), getattr(body, "consts", ())
+                outputs = self.add(inner, [self.new(c) for c in inner_consts], inputs)
+            else:
+                outputs = [self.new() for _ in equation.outvars]
+                operation = _Operation(equation.primitive, equation.params, inputs, outputs)
+                self.operations.append(operation)
+            slots.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+
+class TaylorMode:
+    """A function of a pytree, ready to be extended along power series.
+
+    `value` is the function's value at `params`, shaped like its result. `begin()` opens a new
+    series there; every series shares the work done at `params`.
+    """
+
+    def __init__(self, function: Callable[[PyTree], PyTree], params: PyTree):
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(params)
+        flat = _Flattened()
+        consts = [flat.new(value) for value in closed.consts]
+        self._arguments = [flat.new(leaf) for leaf in jax.tree.leaves(params)]
+        self._outputs = flat.add(closed.jaxpr, consts, self._arguments)
+        self._structure = jax.tree.structure(shape)
+        self._values = flat.values
+        self._operations = self._varying(self._evaluate(self._needed(flat.operations)))
+        self.value = self._collect([self._values[slot] for slot in self._outputs])
+
+    def _collect(self, leaves: list[Any]) -> PyTree:
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def _needed(self, operations: list[_Operation]) -> list[_Operation]:
+        """The operations that the outputs depend on."""
+        needed, kept = set(self._outputs), []
+        for operation in reversed(operations):
+            if needed.intersection(operation.outputs) or operation.params.get("effects"):
+                needed.update(operation.inputs)
+                kept.append(operation)
+        return kept[::-1]
+
+    def _evaluate(self, operations: list[_Operation]) -> list[_Operation]:
+        for operation in operations:
+            arguments = [self._values[slot] for slot in operation.inputs]
+            result = operation.apply(*arguments)
+            results = result if operation.primitive.multiple_results else [result]
+            self._values.update(zip(operation.outputs, results, strict=True))
+        return operations
+
+    def _varying(self, operations: list[_Operation]) -> list[_Operation]:
+        """The operations whose output varies with the params."""
+        varying, kept, unknown = set(self._arguments), [], set()
+        for operation in operations:
+            if operation.primitive.name in CONSTANT or not varying.intersection(operation.inputs):
+                continue
+            floats = [
+                s for s in operation.outputs if jnp.issubdtype(_dtype(self._values[s]), float)
+            ]
+            if not floats:
+                continue
+            varying.update(floats)
+            kept.append(operation)
+            if operation.primitive.name not in _RULES:
+                unknown.add(operation.primitive.name)
+        self._varies = varying
+        for name in sorted(unknown):
+            warnings.warn(
+                f"Taylor mode has no rule for the operation '{name}'; nested forward derivatives "
+                "take its place. Results are as exact, but the cost of this operation doubles with "
+                "every order: method='orbit' needs gradients only.",
+                stacklevel=2,
+            )
+        return kept
+
+    def begin(self) -> "Series":
+        """A new series whose value at degree zero is `value`."""
+        return Series(self)
+
+
+class Series:
+    """The Taylor coefficients of a function along one power series of its argument."""
+
+    def __init__(self, mode: TaylorMode):
+        self._mode = mode
+        self._coefficients: dict[int, Coefficients] = {}
+        self._memory: list[dict[str, Any]] = [{} for _ in mode._operations]
+        self._degree = 0
+
+    def _read(self, slot: int) -> Coefficients:
+        if slot not in self._coefficients:
+            self._coefficients[slot] = [self._mode._values[slot]]
+        return self._coefficients[slot]
+
+    def extend(self, coefficient: PyTree) -> PyTree:
+        """The value's next coefficient, given the argument's, from degree one upwards."""
+        mode, self._degree = self._mode, self._degree + 1
+        for slot, leaf in zip(mode._arguments, jax.tree.leaves(coefficient), strict=True):
+            self._read(slot).append(leaf)
+        for operation, memory in zip(mode._operations, self._memory, strict=True):
+            self._apply(operation, memory)
+        leaves = []
+        for slot in mode._outputs:
+            known = self._read(slot)
+            leaves.append(known[self._degree] if slot in mode._varies else jnp.zeros_like(known[0]))
+        return mode._collect(leaves)
+
+    def _apply(self, operation: _Operation, memory: dict[str, Any]) -> None:
+        mode = self._mode
+        inputs = [
+            self._read(slot) if slot in mode._varies else self._read(slot)[:1]
+            for slot in operation.inputs
+        ]
+        rule = _RULES.get(operation.primitive.name, nested)
+        several = operation.primitive.multiple_results
+        output = None if several else self._read(operation.outputs[0])
+        result = rule(self._degree, operation, inputs, output, memory)
+        for slot, value in zip(operation.outputs, result if several else [result], strict=True):
+            if slot in mode._varies:
+                self._read(slot).append(value)
+
+
+def _through_derivative(degree, operation, inputs, output, memory):
+    """A rule for operations that bring their own derivative: `z′ = J(x) x′`, one degree lower."""
+    del output
+    varying = [i for i, x in enumerate(inputs) if len(x) > 1]
+
+    def tangents(arguments):
+        values, directions = arguments
+
+        def function(*values):
+            merged = [x[0] for x in inputs]
+            for i, value in zip(varying, values, strict=True):
+                merged[i] = value
+            return operation.apply(*merged)
+
+        return jax.jvp(function, values, directions)[1]
+
+    directions = tuple(degree * inputs[i][degree] for i in varying)
+    if degree == 1:
+        mode = TaylorMode(tangents, (tuple(inputs[i][0] for i in varying), directions))
+        memory["series"] = mode.begin()
+        return mode.value
+    before = tuple(inputs[i][degree - 1] for i in varying)
+    return jax.tree.map(lambda t: t / degree, memory["series"].extend((before, directions)))
+
+
+_RULES = RULES | {"custom_jvp_call": _through_derivative}
+
+
+def _dtype(value: Any) -> Any:
+    return jnp.result_type(value)

@@ -1,0 +1,96 @@
+"""The equation of motion: gradient flow with counter terms."""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from ..counter_terms import lie, orbit, taylor
+from ..counter_terms.counter_terms import SERIES_METHODS
+from ..problem.numbers import require_learning_rate, require_order
+from ..problem.problem import Problem
+from ..problem.tree import weighted_sum
+from .convergence import Convergence, measure_convergence
+from .dynamics import Flow
+
+METHODS = (*SERIES_METHODS, "orbit")
+
+
+class EquationOfMotion(Flow):
+    """The equation of motion `dθ/dt = −g − η Σ_{α<γ} η^α ξ̃_α` of order γ (Equation 4 of the paper).
+
+    Order 0 is gradient flow, order 1 the paper's equation of motion. At a fixed time its distance
+    from gradient descent is `O(η^{γ+1})`.
+
+    Args:
+        problem: The problem, with its weight decay.
+        learning_rate: The η > 0 of the gradient descent to be predicted.
+        order: The number γ ≥ 0 of counter terms.
+        method: `"taylor"` or `"lie"` for the exact truncation, or `"orbit"`, which needs γ + 1
+            gradients and no derivatives, and agrees with it up to `O(η^{γ+1})`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import counterflow as cf
+        >>> problem = cf.Problem(lambda theta: theta**2)
+        >>> flow = cf.EquationOfMotion(problem, learning_rate=0.1, order=1)
+        >>> flow.velocity(jnp.array(1.0))
+        Array(-2.2, dtype=float64)
+    """
+
+    problem: Problem
+    learning_rate: Any
+    order: int = eqx.field(static=True)
+    method: str = eqx.field(static=True)
+
+    def __init__(
+        self, problem: Problem, learning_rate: Any, order: int = 1, method: str = "taylor"
+    ):
+        self.problem = problem
+        self.learning_rate = require_learning_rate(learning_rate)
+        self.order = require_order(
+            order, "order", "0 is gradient flow, 1 the paper's equation of motion"
+        )
+        if method not in METHODS:
+            raise ValueError(
+                f"`method` must be one of {', '.join(map(repr, METHODS))}, got {method!r}: "
+                "'taylor' is the default, 'orbit' needs gradients only"
+            )
+        self.method = method
+
+    @property
+    def gradient_evaluations(self) -> int:
+        if self.method == "orbit":
+            return self.order + 1
+        return {"taylor": taylor, "lie": lie}[self.method].gradient_evaluations(self.order)
+
+    def velocity(self, params: PyTree) -> PyTree:
+        gradient = self.problem.gradient
+        if self.method == "orbit":
+            return orbit.velocity(gradient, params, self.learning_rate, self.order)
+        series = SERIES_METHODS[self.method](gradient, params, self.order)
+        powers = [-(self.learning_rate**power) for power in range(self.order + 1)]
+        return weighted_sum(powers, series)
+
+    def convergence(self, params: PyTree, terms: int | None = None) -> Convergence:
+        """Whether the series in η is converging at `params`, and at which order to stop.
+
+        Args:
+            params: Where to look.
+            terms: How many counter terms to look at, by default two more than `order` and at
+                least five.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import counterflow as cf
+            >>> problem = cf.Problem(lambda theta: theta**2)
+            >>> flow = cf.EquationOfMotion(problem, learning_rate=0.1, order=2)
+            >>> print(flow.convergence(jnp.array(1.0)).verdict)
+            converging: each term is about 0.15 times the one before, up to order 4 at least
+        """
+        terms = max(self.order + 2, 5) if terms is None else terms
+        convergence = measure_convergence(
+            self.problem, params, self.learning_rate, terms, self.method
+        )
+        convergence.warn_beyond(self.order)
+        return convergence

@@ -1,0 +1,1 @@
+"""Experiments: one file each, each with its claim as code."""

@@ -1,0 +1,50 @@
+"""The network of the paper (Section 6).
+
+Linear, swish, linear, batch normalization, linear, softmax; no layer has a bias. The normalization
+uses the mean and the variance of the whole batch at the current params, without an ε: only then is
+the hidden layer exactly scale-invariant.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Params = dict[str, Float[Array, "inputs outputs"]]
+LAYERS = ("input", "hidden", "readout")
+
+
+def glorot_uniform(widths: tuple[int, int, int, int], seed: int = 7) -> Params:
+    """Initial weights, one matrix per layer, uniform within `±√(6/(inputs + outputs))`.
+
+    Args:
+        widths: Pixels, the two hidden widths, classes.
+        seed: The seed of NumPy's default generator.
+
+    Example:
+        >>> {name: weights.shape for name, weights in glorot_uniform((64, 32, 16, 10)).items()}
+        {'input': (64, 32), 'hidden': (32, 16), 'readout': (16, 10)}
+    """
+    generator = np.random.default_rng(seed)
+    params = {}
+    for name, inputs, outputs in zip(LAYERS, widths[:-1], widths[1:], strict=True):
+        limit = np.sqrt(6 / (inputs + outputs))
+        params[name] = jnp.asarray(generator.uniform(-limit, limit, (inputs, outputs)))
+    return params
+
+
+def logits(params: Params, inputs: Float[Array, "samples pixels"]) -> Float[Array, "samples _"]:
+    """The network's outputs before the softmax."""
+    hidden = jax.nn.silu(inputs @ params["input"]) @ params["hidden"]
+    centred = hidden - jnp.mean(hidden, axis=0, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(centred**2, axis=0, keepdims=True))
+    return (centred / deviation) @ params["readout"]
+
+
+def cross_entropy(
+    params: Params, data: tuple[Float[Array, "samples pixels"], Float[Array, "samples classes"]]
+) -> Float[Array, ""]:
+    """The mean cross-entropy of the network on inputs and one-hot targets."""
+    inputs, targets = data
+    log_probabilities = jax.nn.log_softmax(logits(params, inputs))
+    return -jnp.mean(jnp.sum(targets * log_probabilities, axis=1))

@@ -1,0 +1,59 @@
+"""Arithmetic on pytrees of arrays: a parameter vector is a pytree, and so is everything like it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float, PyTree
+
+
+def add_scaled(tree: PyTree, scale: Any, other: PyTree) -> PyTree:
+    """`tree + scale · other`, each leaf in the dtype of `tree`."""
+    return jax.tree.map(lambda a, b: a + jnp.asarray(scale, a.dtype) * b, tree, other)
+
+
+def scaled(scale: Any, tree: PyTree) -> PyTree:
+    """`scale · tree`, each leaf in its own dtype."""
+    return jax.tree.map(lambda a: jnp.asarray(scale, a.dtype) * a, tree)
+
+
+def weighted_sum(weights: Sequence[Any], trees: Sequence[PyTree]) -> PyTree:
+    """`Σ weights[i] · trees[i]`, for at least one tree."""
+    total = scaled(weights[0], trees[0])
+    for weight, tree in zip(weights[1:], trees[1:], strict=True):
+        total = add_scaled(total, weight, tree)
+    return total
+
+
+def zeros_like(tree: PyTree) -> PyTree:
+    """A tree of zeros, shaped like `tree`."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def inner(tree: PyTree, other: PyTree) -> Float[Array, ""]:
+    """The inner product of two trees."""
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b), tree, other)
+    return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
+
+
+def norm(tree: PyTree) -> Float[Array, ""]:
+    """The Euclidean norm of a tree as one vector."""
+    return jnp.sqrt(inner(tree, tree))
+
+
+def is_finite(tree: PyTree) -> Array:
+    """Whether every entry of every leaf is finite."""
+    return jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]).all()
+
+
+def is_concrete(tree: PyTree) -> bool:
+    """Whether the values are at hand, that is, no leaf is being traced by a JAX transformation."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def named_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> dict[str, Any]:
+    """The leaves of a tree by their path, written as JAX users write it: `['hidden'][0]`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+    return {jax.tree_util.keystr(path) or "(the only leaf)": leaf for path, leaf in leaves}

@@ -1,0 +1,57 @@
+"""Gradient descent from record to record, compiled once, without a trace of the steps between."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+from ..dynamics.gradient_descent import GradientDescent
+from ..problem.tree import is_finite
+
+
+class DescentState(eqx.Module):
+    """Where descent stands: everything needed to go on."""
+
+    params: PyTree
+    step: Int[Array, ""]
+    finite: Bool[Array, ""]
+
+
+def start_descent(params: PyTree) -> DescentState:
+    """The state before the first step."""
+    return DescentState(params, jnp.zeros((), jnp.int32), jnp.array(True))
+
+
+@eqx.filter_jit
+def descend_to(descent: GradientDescent, state: DescentState, step: Int[Array, ""]) -> DescentState:
+    """The state at a step number, or at the first step whose params are not finite."""
+
+    def unfinished(state):
+        return (state.step < step) & state.finite
+
+    def body(state):
+        params = descent.step(state.params)
+        return DescentState(params, state.step + 1, is_finite(params))
+
+    return jax.lax.while_loop(unfinished, body, state)
+
+
+def steps_at(times: np.ndarray, learning_rate: Any) -> np.ndarray:
+    """The step numbers of times; raises unless each is a multiple of the learning rate."""
+    ratios = times / float(learning_rate)
+    steps = np.rint(ratios)
+    off = np.abs(ratios - steps) > 1e-6 * np.maximum(1.0, 1e-3 * steps)
+    if np.any(off):
+        bad = times[off][0]
+        nearest = float(steps[off][0] * learning_rate)
+        raise ValueError(
+            f"`times` must be multiples of the learning rate {float(learning_rate):g} for gradient "
+            f"descent, which is at time kη after k steps, got {bad:g}: the nearest multiple is "
+            f"{nearest:g}; write times as `learning_rate * np.arange(…)`"
+        )
+    if steps[-1] >= np.iinfo(np.int32).max:
+        raise ValueError(f"at most 2³¹ − 2 steps can be run, got {int(steps[-1])}")
+    return steps.astype(np.int32)

@@ -1,0 +1,267 @@
+"""One way to run every dynamics: `solve`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..dynamics.convergence import measure_convergence
+from ..dynamics.dynamics import Dynamics, Flow
+from ..dynamics.equation_of_motion import EquationOfMotion
+from ..dynamics.gradient_descent import GradientDescent
+from ..problem.requirements import at_the_door
+from . import descent, flow
+from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
+
+# Above this tolerance Tsit5 needs fewer gradients than Dopri8, below it more.
+_DOPRI8_BELOW = 1e-7
+
+_STATUS = {
+    flow.RUNNING: Status.COMPLETED,
+    flow.NON_FINITE: Status.NON_FINITE,
+    flow.STEP_VANISHED: Status.STEP_VANISHED,
+    flow.TOO_MANY_STEPS: Status.TOO_MANY_STEPS,
+}
+
+
+def solve(
+    dynamics: Dynamics,
+    params: PyTree,
+    times: Any,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    solver: diffrax.AbstractSolver | None = None,
+    max_steps: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    throw: bool = True,
+) -> Trajectory:
+    """The trajectory of a dynamics from `params` at time 0 through the requested times.
+
+    Nothing is kept between records, so memory does not grow with the number of steps.
+
+    Args:
+        dynamics: `GradientDescent`, `GradientFlow` or `EquationOfMotion`.
+        params: The params at time 0: any pytree of float arrays.
+        times: Increasing times from 0 on, at which to record the params; for gradient descent,
+            multiples of the learning rate.
+        rtol: Relative tolerance of the flow's solver, by default 1e-8 in double precision and 1e-4
+            in single.
+        atol: Absolute tolerance, by default `rtol / 100`.
+        solver: Any diffrax solver for ordinary differential equations. By default Tsit5, or Dopri8
+            for an `rtol` below 1e-7. A solver without an error estimate is run with step doubling.
+        max_steps: How many steps a flow's solver may try, by default a million; for gradient
+            descent, how many steps may be taken, by default as many as `times` ask for.
+        progress: Called with the number of records done and to do, after each record.
+        throw: Whether a run that cannot be completed raises `SolveError` (which carries the
+            trajectory so far) or returns that trajectory, with its status.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np
+        >>> import counterflow as cf
+        >>> problem = cf.Problem(lambda theta: jnp.sum(theta**2) / 2)
+        >>> times = 0.1 * np.arange(0, 101, 50)
+        >>> descent = cf.solve(cf.GradientDescent(problem, 0.1), jnp.ones(1), times)
+        >>> flow = cf.solve(cf.EquationOfMotion(problem, 0.1, order=3), jnp.ones(1), times)
+        >>> descent
+        Trajectory(3 records, t = 0 … 10; completed; gradient descent, 100 gradient evaluations,
+        100 steps accepted, 0 rejected)
+        >>> [float(abs(flow.params - descent.params)[k, 0].round(6)) for k in range(3)]
+        [0.0, 6e-06, 0.0]
+    """
+    if not isinstance(dynamics, Dynamics):
+        raise TypeError(
+            "`dynamics` must be a GradientDescent, GradientFlow or EquationOfMotion, got "
+            f"{type(dynamics).__name__}"
+        )
+    times = _require_times(times)
+    max_steps = _require_max_steps(max_steps)
+    params = at_the_door(dynamics.problem, params)
+    runner: _Runner
+    if isinstance(dynamics, GradientDescent):
+        runner = _Descent(dynamics, params, times, max_steps)
+    elif isinstance(dynamics, Flow):
+        rtol, atol = _require_tolerances(rtol, atol, params)
+        solver = _require_solver(solver, rtol)
+        _warn_beyond(dynamics, params)
+        runner = _Flow(dynamics, params, times, flow.Integrator(solver, rtol, atol), max_steps)
+    else:
+        raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
+
+    records: list[PyTree] = []
+    status, interruption = Status.COMPLETED, None
+    try:
+        for index in range(len(times)):
+            status, record = runner.advance(index)
+            if status != Status.COMPLETED:
+                break
+            records.append(record)
+            if progress is not None:
+                progress(len(records), len(times))
+    except KeyboardInterrupt as error:
+        status, interruption = Status.INTERRUPTED, error
+    trajectory = Trajectory(
+        times[: len(records)], _stack(records, params), status, runner.statistics()
+    )
+    if status == Status.COMPLETED or not throw:
+        return trajectory
+    message = f"{status} {runner.where()}: {status.remedy}"
+    if interruption is not None:
+        raise SolveInterrupted(message, trajectory) from interruption
+    raise SolveError(message, trajectory)
+
+
+class _Runner(Protocol):
+    def advance(self, index: int) -> tuple[Status, PyTree]: ...
+    def statistics(self) -> Statistics: ...
+    def where(self) -> str: ...
+
+
+class _Descent:
+    """Gradient descent from record to record."""
+
+    def __init__(
+        self, dynamics: GradientDescent, params: PyTree, times: np.ndarray, max_steps: int | None
+    ):
+        self.dynamics, self.max_steps = dynamics, max_steps
+        self.steps = descent.steps_at(times, dynamics.learning_rate)
+        self.state = descent.start_descent(params)
+
+    def advance(self, index: int) -> tuple[Status, PyTree]:
+        if self.max_steps is not None and self.steps[index] > self.max_steps:
+            return Status.TOO_MANY_STEPS, None
+        self.state = descent.descend_to(self.dynamics, self.state, jnp.asarray(self.steps[index]))
+        status = Status.COMPLETED if bool(self.state.finite) else Status.NON_FINITE
+        return status, self.state.params
+
+    def statistics(self) -> Statistics:
+        steps = int(self.state.step)
+        return Statistics(steps * self.dynamics.gradient_evaluations, steps, 0, "gradient descent")
+
+    def where(self) -> str:
+        return f"at step {int(self.state.step)}"
+
+
+class _Flow:
+    """A flow from record to record."""
+
+    def __init__(
+        self,
+        dynamics: Flow,
+        params: PyTree,
+        times: np.ndarray,
+        integrator: flow.Integrator,
+        max_steps: int | None,
+    ):
+        self.dynamics, self.integrator, self.times = dynamics, integrator, times
+        self.max_steps = 1_000_000 if max_steps is None else max_steps
+        self.state = flow.start_flow(dynamics, integrator, params)
+
+    def advance(self, index: int) -> tuple[Status, PyTree]:
+        dtype = self.state.time.dtype
+        self.state, record = flow.flow_to(
+            self.dynamics,
+            self.integrator,
+            self.state,
+            jnp.asarray(self.times[index], dtype),
+            jnp.asarray(self.times[-1], dtype),
+            jnp.asarray(self.max_steps, jnp.int32),
+        )
+        reached = self.state.time >= jnp.asarray(self.times[index], dtype)
+        return (Status.COMPLETED if reached else _STATUS[int(self.state.code)]), record
+
+    def statistics(self) -> Statistics:
+        evaluations = flow.velocity_evaluations(self.integrator.solver, self.state)
+        cost = self.dynamics.gradient_evaluations
+        return Statistics(
+            gradient_evaluations=None if evaluations is None else evaluations * cost,
+            accepted_steps=int(self.state.accepted),
+            rejected_steps=int(self.state.rejected),
+            solver=_solver_name(self.integrator.solver),
+        )
+
+    def where(self) -> str:
+        return f"at time {float(self.state.time):g}"
+
+
+def _solver_name(solver: diffrax.AbstractSolver) -> str:
+    inner = f"({_solver_name(solver.solver)})" if isinstance(solver, diffrax.HalfSolver) else ""
+    return type(solver).__name__ + inner
+
+
+def _stack(records: Sequence[PyTree], like: PyTree) -> PyTree:
+    if not records:
+        return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), like)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+
+
+def _require_times(times: Any) -> np.ndarray:
+    times = np.asarray(times, dtype=np.float64)
+    if times.ndim != 1 or times.size == 0:
+        raise ValueError(
+            f"`times` must be a list of at least one time, got an array of shape {times.shape}"
+        )
+    if not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0) or times[0] < 0:
+        raise ValueError(
+            "`times` must be finite, increasing and at least 0, where the params given are those "
+            f"at time 0, got {np.array2string(times, threshold=6)}"
+        )
+    return times
+
+
+def _require_max_steps(max_steps: Any) -> int | None:
+    if max_steps is None:
+        return None
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
+        raise ValueError(f"`max_steps` must be an integer of at least 1, got {max_steps!r}")
+    return int(max_steps)
+
+
+def _require_tolerances(
+    rtol: float | None, atol: float | None, params: PyTree
+) -> tuple[float, float]:
+    epsilon = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(params))
+    single = epsilon > 1e-10
+    if rtol is None:
+        rtol = 1e-4 if single else 1e-8
+    if not np.isfinite(rtol) or rtol < 4 * epsilon:
+        raise ValueError(
+            f"`rtol` must be at least {4 * epsilon:.1e}, what the dtype of the params can resolve, "
+            f"got {rtol}" + (": enable double precision in JAX for a tighter one" if single else "")
+        )
+    if atol is None:
+        atol = rtol / 100
+    if not np.isfinite(atol) or atol < 0:
+        raise ValueError(f"`atol` must be finite and at least 0, got {atol}")
+    return rtol, atol
+
+
+def _require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
+    if solver is None:
+        return diffrax.Tsit5() if rtol >= _DOPRI8_BELOW else diffrax.Dopri8()
+    if isinstance(solver, type) and issubclass(solver, diffrax.AbstractSolver):
+        raise TypeError(
+            f"`solver` must be an instance, got the class: write `diffrax.{solver.__name__}()`"
+        )
+    if not isinstance(solver, diffrax.AbstractSolver):
+        raise TypeError(
+            f"`solver` must be a diffrax solver, got {type(solver).__name__}: "
+            "for example `diffrax.Dopri8()`"
+        )
+    return solver
+
+
+def _warn_beyond(dynamics: Flow, params: PyTree) -> None:
+    """Warns where an equation of motion is asked for an order that its series does not support.
+
+    From gradients alone: they cost order + 2 of them, exact counter terms a compilation as well.
+    """
+    if isinstance(dynamics, EquationOfMotion) and dynamics.order > 0:
+        measured = measure_convergence(
+            dynamics.problem, params, dynamics.learning_rate, dynamics.order + 1, "orbit"
+        )
+        measured.warn_beyond(dynamics.order)
