@@ -1,5 +1,10 @@
 """Predicts what gradient descent does to a neural network, by differential equations."""
 
+from .counter_terms.checks.check_problem import (
+    ProblemReport as ProblemReport,
+    check_problem as check_problem,
+)
+from .counter_terms.checks.questions import Check as Check
 from .counter_terms.counter_terms import (
     counter_term as counter_term,
     counter_terms as counter_terms,

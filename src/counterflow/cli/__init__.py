@@ -1,1 +1,3 @@
 """The command line: `counterflow`."""
+
+from .main import main as main

@@ -52,7 +52,7 @@ def gradient_evaluations(count: int) -> int:
     """The cost of `count` counter terms in gradients, each directional derivative counted as two.
 
     >>> [gradient_evaluations(count) for count in range(4)]
-    [1, 4, 16, 61]
+    [1, 4, 23, 141]
     """
     costs = [1]
 

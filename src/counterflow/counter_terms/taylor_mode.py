@@ -116,7 +116,9 @@ class TaylorMode:
             if operation.primitive.name in CONSTANT or not varying.intersection(operation.inputs):
                 continue
             floats = [
-                s for s in operation.outputs if jnp.issubdtype(_dtype(self._values[s]), float)
+                s
+                for s in operation.outputs
+                if jnp.issubdtype(_dtype(self._values[s]), jnp.floating)
             ]
             if not floats:
                 continue

@@ -88,7 +88,7 @@ def _linear(*varying: int) -> Rule:
 
 rule_for(
     *"neg add sub add_any reduce_sum cumsum reshape transpose broadcast_in_dim squeeze slice pad "
-    "concatenate split rev convert_element_type copy reduce_precision reduce_window_sum "
+    "concatenate stack split rev convert_element_type copy reduce_precision reduce_window_sum "
     "sharding_constraint optimization_barrier".split()
 )(_linear())
 rule_for("gather", "dynamic_slice", "select_and_gather_add", "select_and_scatter_add")(_linear(0))

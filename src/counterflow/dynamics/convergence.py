@@ -74,8 +74,9 @@ class Convergence:
 
     def warn_beyond(self, order: int) -> None:
         """Warns if `order` is beyond the best one, or below what the dtype can resolve."""
+        caller = 4  # whoever called `solve`, or `convergence` through Equinox's method wrapper
         if not self.converging and order > self.best_order:
-            warnings.warn(f"order {order} was asked for, but {self.verdict}", stacklevel=3)
+            warnings.warn(f"order {order} was asked for, but {self.verdict}", stacklevel=caller)
         single = float(np.finfo(np.float32).eps)
         if self.epsilon >= single and self.rounding_order and order >= self.rounding_order:
             warnings.warn(
@@ -83,7 +84,7 @@ class Convergence:
                 f"order {self.rounding_order} is already below rounding ({self.epsilon:.1g} of "
                 "the gradient): enable double precision with "
                 '`jax.config.update("jax_enable_x64", True)` before making the params',
-                stacklevel=3,
+                stacklevel=caller,
             )
 
 
@@ -121,7 +122,7 @@ def _judge(
     # Terms at the level of rounding say nothing: the series has converged before them.
     last = int(below[0]) if len(below) else len(terms) - 1
     smallest = 1 + int(np.argmin(finite[1 : last + 1]))
-    shrinks = bool(finite[1] < finite[0]) or terms[0] == 0
+    shrinks = bool(finite[1] < finite[0] or terms[0] == 0)
     converging = smallest == last and shrinks
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.nan_to_num(terms[1:] / terms[:-1], nan=0.0)

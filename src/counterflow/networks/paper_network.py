@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 Params = dict[str, Float[Array, "inputs outputs"]]
+AnyArray = Array | np.ndarray
+Batch = tuple[Float[AnyArray, "samples pixels"], Float[AnyArray, "samples classes"]]
 LAYERS = ("input", "hidden", "readout")
 
 
@@ -33,7 +35,7 @@ def glorot_uniform(widths: tuple[int, int, int, int], seed: int = 7) -> Params:
     return params
 
 
-def logits(params: Params, inputs: Float[Array, "samples pixels"]) -> Float[Array, "samples _"]:
+def logits(params: Params, inputs: Float[AnyArray, "samples pixels"]) -> Float[Array, "samples _"]:
     """The network's outputs before the softmax."""
     hidden = jax.nn.silu(inputs @ params["input"]) @ params["hidden"]
     centred = hidden - jnp.mean(hidden, axis=0, keepdims=True)
@@ -41,9 +43,7 @@ def logits(params: Params, inputs: Float[Array, "samples pixels"]) -> Float[Arra
     return (centred / deviation) @ params["readout"]
 
 
-def cross_entropy(
-    params: Params, data: tuple[Float[Array, "samples pixels"], Float[Array, "samples classes"]]
-) -> Float[Array, ""]:
+def cross_entropy(params: Params, data: Batch) -> Float[Array, ""]:
     """The mean cross-entropy of the network on inputs and one-hot targets."""
     inputs, targets = data
     log_probabilities = jax.nn.log_softmax(logits(params, inputs))

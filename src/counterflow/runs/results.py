@@ -1,0 +1,60 @@
+"""Results that survive: each is on disk as soon as it is known, and found again by the next run."""
+
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("counterflow", "jax", "jaxlib", "diffrax", "equinox", "numpy")
+
+
+def environment() -> dict[str, str]:
+    """The versions and the kind of machine that results depend on."""
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    return machine | {name: version(name) for name in PACKAGES}
+
+
+class ResultsFile:
+    """A JSON file of named results for one configuration, rewritten atomically at every change.
+
+    A file that belongs to another configuration or to other versions is kept aside, not mixed in.
+
+    Args:
+        path: The file, made with its folder at the first result.
+        configuration: Everything the results depend on, as JSON values.
+    """
+
+    def __init__(self, path: Path, configuration: dict[str, Any]):
+        self.path = path
+        # As it will read back, so that tuples compare equal to lists.
+        self._header = json.loads(
+            json.dumps({"configuration": configuration, "environment": environment()})
+        )
+        self.results: dict[str, Any] = self._load()
+
+    def _load(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {}
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            same = {key: stored[key] for key in self._header} == self._header
+            results = stored["results"]
+        except (ValueError, KeyError, TypeError):
+            same, results = False, {}
+        if not same:
+            self.path.replace(self.path.with_suffix(self.path.suffix + ".old"))
+            return {}
+        return results
+
+    def add(self, name: str, result: Any) -> None:
+        """Stores a result: it is safe on disk when this returns."""
+        self.results[name] = result
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self.path.with_suffix(self.path.suffix + ".part")
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(self._header | {"results": self.results}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path)
