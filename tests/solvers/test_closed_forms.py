@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import counterflow as cf
-from counterflow.data import digits
+from counterflow.data.digits import digits
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
 # --- linear fields: everything is a function of one matrix ----------------------------------

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax.extend.core import Literal, Primitive
 from jaxtyping import PyTree
 
-from .taylor_rules import CONSTANT, RULES, Coefficients, nested
+from .taylor_rules import CONSTANT, CONSTANT_INPUTS, RULES, Coefficients, Rule, nested
 
 # Calls whose body stands for the operation itself. Custom derivatives are not among them: their
 # body may not be differentiable, only their rule is.
-_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "checkpoint": "jaxpr"}
+_INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,14 @@ class TaylorMode:
     series there; every series shares the work done at `params`.
     """
 
-    def __init__(self, function: Callable[[PyTree], PyTree], params: PyTree):
+    def __init__(
+        self,
+        function: Callable[[PyTree], PyTree],
+        params: PyTree,
+        told: set[str] | None = None,
+    ):
+        # The operations without a rule that the user knows of, so that nothing is told twice.
+        self._told: set[str] = set() if told is None else told
         closed, shape = jax.make_jaxpr(function, return_shape=True)(params)
         flat = _Flattened()
         consts = [flat.new(value) for value in closed.consts]
@@ -111,30 +118,36 @@ class TaylorMode:
 
     def _varying(self, operations: list[_Operation]) -> list[_Operation]:
         """The operations whose output varies with the params."""
-        varying, kept, unknown = set(self._arguments), [], set()
+        self._varies, kept = set(self._arguments), []
         for operation in operations:
-            if operation.primitive.name in CONSTANT or not varying.intersection(operation.inputs):
+            name = operation.primitive.name
+            if name in CONSTANT or not self._varies.intersection(operation.inputs):
                 continue
-            floats = [
-                s
-                for s in operation.outputs
-                if jnp.issubdtype(_dtype(self._values[s]), jnp.floating)
+            numbers = [
+                slot
+                for slot in operation.outputs
+                if jnp.issubdtype(jnp.result_type(self._values[slot]), jnp.inexact)
             ]
-            if not floats:
+            if not numbers:
                 continue
-            varying.update(floats)
             kept.append(operation)
-            if operation.primitive.name not in _RULES:
-                unknown.add(operation.primitive.name)
-        self._varies = varying
-        for name in sorted(unknown):
-            warnings.warn(
-                f"Taylor mode has no rule for the operation '{name}'; nested forward derivatives "
-                "take its place. Results are as exact, but the cost of this operation doubles with "
-                "every order: method='orbit' needs gradients only.",
-                stacklevel=2,
-            )
+            if self._rule(operation) is nested and name not in self._told:
+                self._told.add(name)
+                warnings.warn(
+                    f"Taylor mode has no rule for the operation '{name}'; nested forward "
+                    "derivatives take its place. Results are as exact, but the cost of this "
+                    "operation doubles with every order: method='orbit' needs gradients only.",
+                    stacklevel=2,
+                )
+            self._varies.update(numbers)
         return kept
+
+    def _rule(self, operation: _Operation) -> Rule:
+        name = operation.primitive.name
+        constant = CONSTANT_INPUTS.get(name, ())
+        if any(operation.inputs[position] in self._varies for position in constant):
+            return nested
+        return _RULES.get(name, nested)
 
     def begin(self) -> "Series":
         """A new series whose value at degree zero is `value`."""
@@ -147,7 +160,7 @@ class Series:
     def __init__(self, mode: TaylorMode):
         self._mode = mode
         self._coefficients: dict[int, Coefficients] = {}
-        self._memory: list[dict[str, Any]] = [{} for _ in mode._operations]
+        self._memory: list[dict[str, Any]] = [{"told": mode._told} for _ in mode._operations]
         self._degree = 0
 
     def _read(self, slot: int) -> Coefficients:
@@ -174,10 +187,9 @@ class Series:
             self._read(slot) if slot in mode._varies else self._read(slot)[:1]
             for slot in operation.inputs
         ]
-        rule = _RULES.get(operation.primitive.name, nested)
         several = operation.primitive.multiple_results
         output = None if several else self._read(operation.outputs[0])
-        result = rule(self._degree, operation, inputs, output, memory)
+        result = mode._rule(operation)(self._degree, operation, inputs, output, memory)
         for slot, value in zip(operation.outputs, result if several else [result], strict=True):
             if slot in mode._varies:
                 self._read(slot).append(value)
@@ -201,7 +213,8 @@ def _through_derivative(degree, operation, inputs, output, memory):
 
     directions = tuple(degree * inputs[i][degree] for i in varying)
     if degree == 1:
-        mode = TaylorMode(tangents, (tuple(inputs[i][0] for i in varying), directions))
+        point = (tuple(inputs[i][0] for i in varying), directions)
+        mode = TaylorMode(tangents, point, told=memory["told"])
         memory["series"] = mode.begin()
         return mode.value
     before = tuple(inputs[i][degree - 1] for i in varying)
@@ -209,7 +222,3 @@ def _through_derivative(degree, operation, inputs, output, memory):
 
 
 _RULES = RULES | {"custom_jvp_call": _through_derivative}
-
-
-def _dtype(value: Any) -> Any:
-    return jnp.result_type(value)

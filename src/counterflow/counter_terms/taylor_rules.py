@@ -30,6 +30,10 @@ CONSTANT = frozenset(
 )
 
 
+# Inputs, by position, that a rule takes to be constant; where they vary it does not apply.
+CONSTANT_INPUTS = {"pow": (1,), "clamp": (0, 2)}
+
+
 def rule_for(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule under the names of the primitives it serves."""
 
@@ -88,8 +92,9 @@ def _linear(*varying: int) -> Rule:
 
 rule_for(
     *"neg add sub add_any reduce_sum cumsum reshape transpose broadcast_in_dim squeeze slice pad "
-    "concatenate stack split rev convert_element_type copy reduce_precision reduce_window_sum "
-    "sharding_constraint optimization_barrier".split()
+    "concatenate stack unstack split tile rev convert_element_type copy reduce_precision "
+    "reduce_window_sum sharding_constraint optimization_barrier "
+    "real imag complex conj fft".split()
 )(_linear())
 rule_for("gather", "dynamic_slice", "select_and_gather_add", "select_and_scatter_add")(_linear(0))
 rule_for("dynamic_update_slice")(_linear(0, 1))
@@ -175,10 +180,24 @@ def _cbrt(degree, operation, inputs, output, memory):
 
 @rule_for("pow")
 def _pow(degree, operation, inputs, output, memory):
-    x, exponent = inputs
-    if len(exponent) > 1:
-        return nested(degree, operation, inputs, output, memory)
-    return _real_power(x, output, degree, exponent[0])
+    # By z′ = a x^{a−1} x′ and so on down, not by the recurrence for x**a, which divides by x[0].
+    del operation, output
+    x, (exponent,) = inputs
+
+    def power(lowered: int, degree: int) -> Any:
+        """Coefficient `degree` of `x ** (exponent − lowered)`."""
+        key = f"{lowered}, {degree}"
+        if key not in memory:
+            factor = exponent - lowered
+            if degree == 0:
+                memory[key] = x[0] ** factor
+            else:
+                weight = [power(lowered + 1, k) for k in range(degree)]
+                slope = _slope(x, weight, degree)
+                memory[key] = jnp.where(factor == 0, 0, factor * slope)
+        return memory[key]
+
+    return power(0, degree)
 
 
 # Functions that solve a differential equation.
@@ -300,9 +319,10 @@ def _atan(degree, operation, inputs, output, memory):
 
 @rule_for("abs")
 def _abs(degree, operation, inputs, output, memory):
-    del operation, output, memory
     (x,) = inputs
-    return jnp.sign(x[0]) * x[degree]
+    if jnp.iscomplexobj(x[0]):
+        return nested(degree, operation, inputs, output, memory)
+    return jnp.where(x[0] < 0, -x[degree], x[degree])
 
 
 def _choose(x: Coefficients, y: Coefficients, degree: int, prefer_x: Any, like: Any) -> Any:
@@ -327,9 +347,8 @@ def _min(degree, operation, inputs, output, memory):
 
 @rule_for("clamp")
 def _clamp(degree, operation, inputs, output, memory):
+    del operation, output, memory
     low, x, high = inputs
-    if len(low) > 1 or len(high) > 1:
-        return nested(degree, operation, inputs, output, memory)
     inside = (x[0] > low[0]) & (x[0] < high[0])
     return jnp.where(inside, x[degree], jnp.zeros_like(x[0]))
 
@@ -365,5 +384,9 @@ def nested(degree, operation, inputs, output, memory):
 
     for _ in range(degree):
         along = derivative(along)
-    dtype = next(first[i].dtype for i in varying)
-    return jax.tree.map(lambda x: x / math.factorial(degree), along(jnp.zeros((), dtype)))
+    dtype = jnp.finfo(first[varying[0]].dtype).dtype
+    return jax.tree.map(
+        # Integers among the results have no tangents, and none are asked for.
+        lambda t: None if t.dtype == jax.dtypes.float0 else t / math.factorial(degree),
+        along(jnp.zeros((), dtype)),
+    )

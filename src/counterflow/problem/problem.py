@@ -19,7 +19,9 @@ class Problem(eqx.Module):
     """A loss `f(θ)` with weight decay λ, and its gradient `g(θ) = ∇f(θ) + λθ`.
 
     A problem is a pytree: `data` and `weight_decay` are leaves that pass through `jit`, `vmap` and
-    `scan` as arguments, the function is static. Nothing is compiled or evaluated here.
+    `scan` as arguments, the function is static. Nothing is compiled or evaluated here. To compile
+    a method, hand over the problem (`jax.jit(Problem.gradient)(problem, params)`) or use
+    `equinox.filter_jit(problem.gradient)`.
 
     Args:
         loss: A scalar function, `loss(params)` or, with `data`, `loss(params, data)`. The params
@@ -81,7 +83,7 @@ class Problem(eqx.Module):
                 "use `Problem(loss, …)` where the vector field is the gradient of a loss"
             )
         value = self.evaluate(params)
-        if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        if not _is_scalar(value):
             raise ValueError(
                 "`loss` must return one float (a scalar array), got "
                 f"{_describe(value)}: take the mean or the sum over the samples"
@@ -169,7 +171,14 @@ def _require_alike(gradient: PyTree, params: PyTree) -> None:
             )
 
 
+def _is_scalar(value: Any) -> bool:
+    is_array = isinstance(value, jax.Array | np.ndarray | np.generic | float)
+    return (
+        is_array and jnp.shape(value) == () and jnp.issubdtype(jnp.result_type(value), jnp.floating)
+    )
+
+
 def _describe(value: Any) -> str:
     if not hasattr(value, "shape"):
-        return f"{type(value).__name__}"
+        return f"a value of type {type(value).__name__}"
     return f"an array of shape {jnp.shape(value)} and dtype {jnp.result_type(value)}"

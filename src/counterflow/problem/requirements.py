@@ -1,11 +1,13 @@
 """What is asked of params and of a problem at the door, before anything is compiled or computed."""
 
 import warnings
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import PyTree
 
 from .problem import Problem
@@ -84,8 +86,19 @@ def _evaluate(problem: Problem, params: PyTree):
 
 def closure_bytes(problem: Problem, params: PyTree) -> int:
     """The size of the arrays that the problem's function closes over, outside of `data`."""
-    closed = jax.make_jaxpr(Problem.evaluate)(problem, params)
-    return sum(const.nbytes for const in closed.consts)
+    return _constant_bytes(jax.make_jaxpr(Problem.evaluate)(problem, params))
+
+
+def _constant_bytes(value: Any) -> int:
+    """The size of the constants of a jaxpr, those of functions jitted inside included."""
+    if isinstance(value, ClosedJaxpr):
+        return sum(const.nbytes for const in value.consts) + _constant_bytes(value.jaxpr)
+    if isinstance(value, Jaxpr):
+        inner = [list(equation.params.values()) for equation in value.eqns]
+        return sum(map(_constant_bytes, inner))
+    if isinstance(value, list | tuple):
+        return sum(map(_constant_bytes, value))
+    return 0
 
 
 def _tell_large_closure(problem: Problem, params: PyTree) -> None:

@@ -129,9 +129,7 @@ def pool(x):
 def test_a_jump_of_the_gradient_is_found_and_named(activation, name):
     check = smoothness(*network(activation), order=1)
     assert check.level == "failure"
-    assert check.message.startswith(
-        "the loss has 0 continuous derivatives only, order 1 needs 2: the g"
-    )
+    assert check.message.startswith("the loss has 0 continuous derivatives only, order 1 needs 2:")
     assert f"probably because of {name}," in check.message
     assert "no counter term is valid" in check.message
 
