@@ -27,6 +27,7 @@ SAMPLES = 5000
 PAPER_WIDTHS = (784, 100, 100, 10)
 PAPER_SAMPLES = 2000
 REPEATS = 7
+MEMORY_LIMIT = 16 * 2**30
 RESULTS = Path(__file__).with_suffix(".md")
 
 
@@ -161,6 +162,9 @@ def torch_case(order):
         point = leaves()
         return [[x.detach() for x in f(point)] for f in fields[1:]]
 
+    # Where memory runs out, PyTorch is to say so instead of taking the machine down.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+
     def peak():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -168,7 +172,12 @@ def torch_case(order):
     gradient()
     gradient_size = peak() - start
     start = peak()
-    function()
+    try:
+        function()
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        return {"failed": f"> {MEMORY_LIMIT // 2**30} GiB"}
     size = peak() - start + gradient_size
     ratio, gradient_seconds = interleaved(gradient, function, repeats=3)
     return {
@@ -205,16 +214,16 @@ def series(kind, orders, budget, **options):
     results = {}
     for order in orders:
         results[order] = measure(kind, order, budget, **options)
-        shown = "over budget" if results[order] is None else f"{results[order]['time']:.1f}"
-        print(f"{kind} {order}: {shown}", flush=True)
-        if results[order] is None:
+        result = results[order] or {"failed": "over budget"}
+        print(f"{kind} {order}: {result.get('failed') or result['time']}", flush=True)
+        if "failed" in result:
             break
     return results
 
 
 def cell(results, order, key, digits=1):
-    result = results.get(order)
-    return "—" if result is None or key not in result else f"{result[key]:.{digits}f}"
+    result = results.get(order) or {}
+    return result.get("failed", "—") if key not in result else f"{result[key]:.{digits}f}"
 
 
 def report(budget):
@@ -299,7 +308,7 @@ def processor():
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", type=float, default=90, help="seconds per case (default: 90)")
+    parser.add_argument("--budget", type=float, default=60, help="seconds per case (default: 60)")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(json.loads(options.case))))

@@ -9,8 +9,10 @@ interpolation weights, no Lie derivatives of counter terms and no floating-point
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from math import factorial
 from typing import Any
 
@@ -251,6 +253,104 @@ def network(samples: int = 20, weight_decay: float = 0.01) -> tuple[cf.Problem, 
     inputs = jnp.asarray(generator.normal(size=(samples, 6)))
     targets = jax.nn.one_hot(generator.integers(3, size=samples), 3)
     return cf.Problem(network_loss, (inputs, targets), weight_decay), params
+
+
+# --- the network in 200 digits --------------------------------------------------------------
+
+
+def _decimal(array: Any) -> np.ndarray:
+    """An array of exact decimals: a float is a decimal fraction of finite length."""
+    return np.vectorize(Decimal, otypes=[object])(np.asarray(array, dtype=float))
+
+
+def _decimal_gradient(weights: list[np.ndarray], data: Any, weight_decay: Decimal) -> list:
+    """The gradient of the network by hand-written backpropagation, on arrays of decimals."""
+    exp = np.vectorize(Decimal.exp, otypes=[object])
+    sqrt = np.vectorize(Decimal.sqrt, otypes=[object])
+    (first, second, third), (inputs, targets) = weights, data
+    count = Decimal(len(inputs))
+    linear = inputs @ first
+    sigmoid = 1 / (1 + exp(-linear))
+    swish = linear * sigmoid
+    hidden = swish @ second
+    centred = hidden - hidden.sum(0, keepdims=True) / count
+    deviation = sqrt((centred * centred).sum(0, keepdims=True) / count)
+    normalized = centred / deviation
+    powers = exp(normalized @ third)
+    to_logits = (powers / powers.sum(1, keepdims=True) - targets) / count
+    to_normalized = to_logits @ third.T
+    along = (to_normalized * centred).sum(0, keepdims=True) / (count * deviation**2)
+    to_centred = (to_normalized - centred * along) / deviation
+    to_hidden = to_centred - to_centred.sum(0, keepdims=True) / count
+    to_linear = (to_hidden @ second.T) * (sigmoid + swish * (1 - sigmoid))
+    gradients = [inputs.T @ to_linear, swish.T @ to_hidden, normalized.T @ to_logits]
+    return [g + weight_decay * w for g, w in zip(gradients, weights, strict=True)]
+
+
+def network_counter_terms_in_decimals(count: int) -> list[Any]:
+    """Counter terms of `network()` from its descent orbits at tiny learning rates, in 200 digits.
+
+    `η F(η) = Σ_m (−1)^{m+1}/m Δ^m θ_0` is evaluated at `η = h, 2h, …` for `h = 10^{−20}`, and the
+    polynomial in η through these values has the counter terms as its coefficients, up to O(h).
+    """
+    problem, params = network()
+    names = list(params)
+    degree = count + 1
+    with localcontext() as context:
+        context.prec = 200
+        start = [_decimal(params[name]) for name in ("input", "hidden", "readout")]
+        data = tuple(map(_decimal, problem.data))
+        weight_decay = Decimal(float(problem.weight_decay))
+        unit = Decimal(10) ** -20
+        values = []
+        for multiple in range(1, degree + 1):
+            orbit = [start]
+            for _ in range(degree):
+                gradient = _decimal_gradient(orbit[-1], data, weight_decay)
+                step = multiple * unit
+                orbit.append([w - step * g for w, g in zip(orbit[-1], gradient, strict=True)])
+            values.append(_logarithm(orbit))
+        inverse = _invert(
+            [[Fraction(i) ** k for k in range(1, degree + 1)] for i in range(1, degree + 1)]
+        )
+        terms = []
+        for power in range(2, degree + 1):
+            row = [Decimal(c.numerator) / Decimal(c.denominator) for c in inverse[power - 1]]
+            scale = -(unit**-power)
+            leaves = [
+                np.asarray(
+                    scale * sum(c * v[leaf] for c, v in zip(row, values, strict=True)), float
+                )
+                for leaf in range(3)
+            ]
+            terms.append(dict(zip(("input", "hidden", "readout"), leaves, strict=True)))
+        return [{name: term[name] for name in names} for term in terms]
+
+
+def _logarithm(orbit: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """`Σ_m (−1)^{m+1}/m Δ^m θ_0`, one array per layer."""
+    total = [0 * leaf for leaf in orbit[0]]
+    differences = orbit
+    for m in range(1, len(orbit)):
+        differences = [
+            [b - a for a, b in zip(left, right, strict=True)]
+            for left, right in pairwise(differences)
+        ]
+        weight = Decimal((-1) ** (m + 1)) / m
+        total = [t + weight * d for t, d in zip(total, differences[0], strict=True)]
+    return total
+
+
+def _invert(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
+    """The exact inverse of a matrix, by elimination; no pivot of a Vandermonde matrix vanishes."""
+    size = len(matrix)
+    rows = [row + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    for i in range(size):
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for j in range(size):
+            if j != i:
+                rows[j] = [a - rows[j][i] * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return [row[size:] for row in rows]
 
 
 # --- compiling once to run once -------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 def test_bad_input_is_refused_in_words(tmp_path):
     done = counterflow("reproduce", "--folder", str(tmp_path), "--learning-rate", "-1")
     assert done.returncode == 2
-    assert "must be a positive" in " ".join(done.stderr.replace("│", " ").split())
+    assert "must be a positive" in done.stderr
     assert "Traceback" not in done.stderr
 
 

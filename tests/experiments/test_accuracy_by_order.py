@@ -79,4 +79,4 @@ def test_verdict_needs_every_claim():
 )
 def test_bad_settings_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
-        replace(SHORT, **change)
+        replace(SHORT, **change).require_valid()

@@ -196,7 +196,7 @@ def test_params_are_named_by_their_path():
     ("problem", "text"),
     [
         (cf.Problem(lambda t: t**2), r"`loss` must return one float .*shape \(2,\).*mean or the"),
-        (cf.Problem(lambda t: 1), "`loss` must return one float .*got int"),
+        (cf.Problem(lambda t: 1), "`loss` must return one float .*got .*int"),
         (cf.Problem(lambda t: jnp.sum(t) * jnp.inf), "`loss` must be finite at `params`, got inf"),
         (cf.Problem(lambda t: jnp.log(jnp.sum(-t))), "`loss` must be finite at `params`, got nan"),
         (

@@ -2,10 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
 
 import jax
 import tyro
@@ -16,62 +14,39 @@ from ..experiments import accuracy_by_order
 from ..experiments.accuracy_by_order import AccuracyByOrder
 from ..solvers.trajectory import SolveError
 
+DEFAULT = AccuracyByOrder()
 
-@dataclass(frozen=True)
-class Reproduce:
+
+def reproduce(
+    settings: tyro.conf.OmitArgPrefixes[AccuracyByOrder] = DEFAULT,
+    folder: Path = Path("runs"),
+    quiet: bool = False,
+) -> int:
     """Show how close each order of the equation of motion comes to gradient descent.
 
     Trains the paper's network on scikit-learn's digits by gradient descent, predicts the outcome by
     the equation of motion at every order, prints a table and saves it. About six minutes on two
     cores. Every row is saved at once: the same command goes on where an earlier one was stopped.
 
-    Attributes:
+    Args:
         settings: The experiment.
         folder: Where results are kept.
         quiet: Print only the final table.
     """
-
-    settings: tyro.conf.OmitArgPrefixes[AccuracyByOrder] = field(default_factory=AccuracyByOrder)
-    folder: Path = Path("runs")
-    quiet: bool = False
-
-
-@dataclass(frozen=True)
-class Version:
-    """Print the version."""
-
-
-Command = (
-    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Version, tyro.conf.subcommand("version")]
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command: 0 if all is well and every claim holds, 1 otherwise."""
-    command = tyro.cli(
-        Command,  # pyright: ignore[reportArgumentType]
-        prog="counterflow",
-        description="Predict gradient descent by differential equations.",
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes,),
-    )
-    if isinstance(command, Version):
-        print(version("counterflow"))
-        return 0
-    return _reproduce(command)
-
-
-def _reproduce(command: Reproduce) -> int:
+    try:
+        settings.require_valid()
+    except (TypeError, ValueError) as error:
+        print(f"counterflow reproduce: {error}", file=sys.stderr)
+        return 2
     jax.config.update("jax_enable_x64", True)
     console = Console()
 
     def progress(name: str, done: int, total: int) -> None:
-        if not command.quiet and done < total:
+        if not quiet and done < total:
             console.print(f"[{done + 1}/{total}] {name}", markup=False)
 
     try:
-        result = accuracy_by_order.run(command.settings, command.folder, progress)
+        result = accuracy_by_order.run(settings, folder, progress)
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from here")
         return 130
@@ -79,13 +54,29 @@ def _reproduce(command: Reproduce) -> int:
         print(f"a run could not be completed: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"cannot keep results in {command.folder}: {error}", file=sys.stderr)
+        print(f"cannot keep results in {folder}: {error}", file=sys.stderr)
         return 1
     console.print(_table(result))
     for claim, holds in result.claims.items():
         console.print(f"{'holds' if holds else 'FAILS'}: {claim}", markup=False)
-    console.print(f"saved in {command.folder / 'accuracy_by_order.json'}", markup=False)
+    console.print(f"saved in {folder / 'accuracy_by_order.json'}", markup=False)
     return 0 if result.verdict else 1
+
+
+def print_version() -> int:
+    """Print the version."""
+    print(version("counterflow"))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a command: 0 if all is well and every claim holds, 1 otherwise."""
+    return tyro.extras.subcommand_cli_from_dict(
+        {"reproduce": reproduce, "version": print_version},
+        prog="counterflow",
+        description="Predict gradient descent by differential equations.",
+        args=arguments,
+    )
 
 
 def _table(result: accuracy_by_order.Result) -> Table:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
@@ -15,7 +14,7 @@ from ..counter_terms.counter_terms import SERIES_METHODS
 from ..problem.numbers import require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import norm
+from ..problem.tree import norm, rounding_of
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def measure_convergence(
         raise ValueError("`terms` must be at least 1, got 0: there is no series to look at")
     params = at_the_door(problem, params)
     sizes = np.asarray(_velocity_terms(problem, params, learning_rate, terms, method), float)
-    epsilon = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(params))
+    epsilon = rounding_of(params)
     # Differences of m + 1 gradients add up their rounding errors; exact terms do not.
     amplified = 2.0 ** np.arange(terms + 1) if method == "orbit" else np.ones(terms + 1)
     return _judge(sizes, 4 * epsilon * sizes[0] * amplified, float(learning_rate), epsilon)

@@ -45,7 +45,8 @@ class AccuracyByOrder:
     orbit_orders: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)
     tolerance: float = 1e-12
 
-    def __post_init__(self):
+    def require_valid(self) -> None:
+        """Raises where a setting makes no sense."""
         require_learning_rate(self.learning_rate)
         require_weight_decay(self.weight_decay)
         for name in ("taylor_orders", "orbit_orders"):
@@ -138,6 +139,7 @@ def run(
         folder: Where `accuracy_by_order.json` is kept; interrupted runs go on from there.
         progress: Called with what comes next and how many flows are done and to do.
     """
+    settings.require_valid()
     file = ResultsFile(folder / "accuracy_by_order.json", asdict(settings))
     cases = settings.cases()
     total = len(cases) + 1

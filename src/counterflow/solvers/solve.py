@@ -14,6 +14,7 @@ from ..dynamics.dynamics import Dynamics, Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.requirements import at_the_door
+from ..problem.tree import rounding_of
 from . import descent, flow
 from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
 
@@ -226,7 +227,7 @@ def _require_max_steps(max_steps: Any) -> int | None:
 def _require_tolerances(
     rtol: float | None, atol: float | None, params: PyTree
 ) -> tuple[float, float]:
-    epsilon = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(params))
+    epsilon = rounding_of(params)
     single = epsilon > 1e-10
     if rtol is None:
         rtol = 1e-4 if single else 1e-8

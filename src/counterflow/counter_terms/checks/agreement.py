@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...problem.problem import Problem
-from ...problem.tree import add_scaled, inner, norm, scaled
+from ...problem.tree import add_scaled, inner, norm, rounding_of, scaled
 from .. import orbit, taylor
 from ..counter_terms import SERIES_METHODS
-from .smoothness import epsilon_of, gradient_direction, random_direction, size_of
+from .smoothness import gradient_direction, random_direction, size_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GradientError:
 
 def gradient_error(problem: Problem, params: PyTree, gradient: PyTree) -> GradientError:
     """The gradient against central differences of the loss, in random directions and along it."""
-    single = epsilon_of(params) > 1e-10
+    single = rounding_of(params) > 1e-10
     tolerance = 2e-2 if single else 1e-5
     steps = 10.0 ** -np.arange(1, 4 if single else 10)
     slope = add_scaled(gradient, -problem.weight_decay, params)  # `loss` is without weight decay
@@ -55,7 +55,7 @@ def gradient_error(problem: Problem, params: PyTree, gradient: PyTree) -> Gradie
         scale = max(abs(expected), usual, 1e-300)
         error = np.abs((ahead - behind) / (2 * steps) - expected) / scale
         magnitude = np.maximum(np.abs(ahead), np.abs(behind))
-        rounding = 10 * epsilon_of(params) * magnitude / steps / scale
+        rounding = 10 * rounding_of(params) * magnitude / steps / scale
         error = np.where(np.isfinite(error), error, np.inf)
         best = int(np.argmin(error))
         accepted = bool(np.any(error <= tolerance + rounding))

@@ -10,12 +10,11 @@ from jaxtyping import PyTree
 
 from ...problem.problem import Problem
 from ...problem.requirements import LARGE_CLOSURE_BYTES, closure_bytes
-from ...problem.tree import is_finite
+from ...problem.tree import is_finite, rounding_of
 from .agreement import asymmetry, gradient_error, try_methods
 from .smoothness import (
     Kink,
     Line,
-    epsilon_of,
     find_kink,
     gradient_direction,
     random_direction,
@@ -63,7 +62,7 @@ def check_dtype(params: PyTree) -> Check:
     return Check(
         "dtype",
         "warning",
-        f"{' and '.join(names)}: relative rounding is {epsilon_of(params):.2g}, and what an order "
+        f"{' and '.join(names)}: relative rounding is {rounding_of(params):.2g}, and what an order "
         "adds to the velocity is lost where it is smaller, often from the second counter term on; "
         'use `jax.config.update("jax_enable_x64", True)` before making params and data',
     )
@@ -102,7 +101,7 @@ def check_finite(loss: float | None, gradient: PyTree) -> Check:
 
 def check_determinism(first: tuple[Any, PyTree], second: tuple[Any, PyTree]) -> Check:
     """Whether two calls gave the same loss and gradient, up to rounding."""
-    rounding = 1e3 * epsilon_of(first[1])
+    rounding = 1e3 * rounding_of(first[1])
     if not bool(is_finite(first[1])) or not bool(is_finite(second[1])):
         return Check("determinism", "warning", "not measured, since values are not finite")
     distance = size_of(jax.tree.map(jnp.subtract, first[1], second[1]))
@@ -143,7 +142,7 @@ def _describe_field(problem: Problem, params: PyTree) -> str:
         size = asymmetry(problem, params)
     except Exception as error:  # a callback has no derivatives; that is told, and no failure
         return f"whose Jacobian is not available ({reason_for(error)})"
-    if size <= max(1e5 * epsilon_of(params), 1e-9):
+    if size <= max(1e5 * rounding_of(params), 1e-9):
         return f"which is a gradient: its Jacobian is symmetric to {size:.1g}"
     return (
         f"which is not a gradient: its Jacobian is off symmetric by {size:.1g}; counter terms "
@@ -156,7 +155,7 @@ def check_smoothness(problem: Problem, params: PyTree, gradient: PyTree, order: 
 
     The velocity of order γ contains derivative γ + 1 of the loss, which must not jump.
     """
-    single = epsilon_of(params) > 1e-10
+    single = rounding_of(params) > 1e-10
     # In single precision the higher derivatives drown in rounding.
     degree = min(order, 1) if single else order
     reason = f"in single precision orders above {degree} are not measured"
@@ -233,7 +232,7 @@ def check_methods(problem: Problem, params: PyTree, gradient: PyTree) -> Check:
             parts.append(f"{name} is not available ({reason_for(methods.failed[name])})")
     parts += [f"{pair} agree to {size:.1g}" for pair, size in methods.differences.items()]
     worst = max(methods.differences.values(), default=0.0)
-    if not worst <= (5e-2 if epsilon_of(params) > 1e-10 else 1e-6):
+    if not worst <= (5e-2 if rounding_of(params) > 1e-10 else 1e-6):
         return Check("methods", "failure", "methods disagree: " + "; ".join(parts))
     level = "warning" if methods.nested or len(works) < 3 else "ok"
     return Check("methods", level, "; ".join(parts))

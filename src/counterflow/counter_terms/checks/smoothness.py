@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...problem.problem import Problem
-from ...problem.tree import add_scaled, inner, norm, scaled
+from ...problem.tree import add_scaled, inner, norm, rounding_of, scaled
 from ..taylor_mode import TaylorMode
 
 _SPAN = 1.37  # beyond 1, so that a line through zero is crossed; no round number, to miss ties
@@ -39,11 +39,6 @@ class Kink:
 
     order: int
     distance: float
-
-
-def epsilon_of(params: PyTree) -> float:
-    """The relative rounding error of the coarsest dtype among the params."""
-    return max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(params))
 
 
 def size_of(tree: PyTree) -> float:
@@ -120,7 +115,7 @@ class Line:
         self._arguments = problem, params, direction, probes
         self._dtype = jax.tree.leaves(params)[0].dtype
         self.degree = degree
-        self.epsilon = epsilon_of(params)
+        self.epsilon = rounding_of(params)
         self.has_loss = problem.has_loss
 
     def values(self, steps: np.ndarray) -> np.ndarray:
