@@ -159,3 +159,13 @@ def test_any_other_error_of_the_progress_callback_comes_through():
 def test_every_status_but_completed_has_a_remedy():
     for status in cf.Status:
         assert bool(status.remedy) == (status != cf.Status.COMPLETED)
+
+
+def test_a_velocity_that_is_not_a_number_ends_the_run_at_once():
+    # The gradient of θ^1.5 is finite at zero, its derivative along itself is ∞ · 0.
+    problem = cf.Problem(lambda theta: jnp.sum(theta**1.5))
+    flow = cf.EquationOfMotion(problem, 0.01, order=1)
+    trajectory = cf.solve(flow, jnp.array([0.0, 1.0]), [0.0, 0.5], throw=False)
+    assert trajectory.status == "non-finite values"
+    assert len(trajectory.times) == 1
+    assert trajectory.statistics.rejected_steps < 5

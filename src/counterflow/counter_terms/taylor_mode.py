@@ -5,7 +5,9 @@ by one, it returns the coefficients of its value one by one: coefficient `d` of 
 before coefficient `d + 1` of the argument is asked for. So an *implicit* series, such as the
 backward orbit `θ₋₁ = θ + η g(θ₋₁)`, costs one pass instead of one per degree; constants (data, the
 values at `η = 0`) are computed once; and operations without a recurrence fall back to nested
-forward derivatives alone, instead of with the whole function.
+forward derivatives alone, instead of with the whole function. JAX's experimental `jet` takes all
+coefficients at once, multiplies constants by zeros and has no rules for loops, sorts and custom
+derivatives: the same push took it more than twice the time.
 """
 
 import warnings

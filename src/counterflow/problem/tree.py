@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
@@ -51,6 +52,11 @@ def is_finite(tree: PyTree) -> Array:
 def is_concrete(tree: PyTree) -> bool:
     """Whether the values are at hand, that is, no leaf is being traced by a JAX transformation."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def on_device(tree: PyTree) -> PyTree:
+    """The tree with JAX's arrays in place of NumPy's, so that data move once and not per call."""
+    return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, tree)
 
 
 def rounding_of(tree: PyTree) -> float:

@@ -128,7 +128,8 @@ def _first_step_size(flow: Flow, integrator: Integrator, params: PyTree) -> Floa
     velocity, length = size(flow.velocity(params)), size(params)
     accurate = (0.01 / velocity) ** (1 / _error_order(integrator.solver))
     smooth = jnp.where(length > 0, length / velocity, jnp.inf)
-    return jnp.where(velocity > 0, jnp.minimum(accurate, smooth), 1.0)
+    # Not a number where the velocity is not: the first attempt then ends the run.
+    return jnp.where(velocity == 0, 1.0, jnp.minimum(accurate, smooth))
 
 
 @eqx.filter_jit
@@ -206,7 +207,7 @@ def _attempt(
 
     accepted = state.accepted + keep
     rejected = state.rejected + ~keep
-    vanished = ~keep & (step_size < shortest)
+    vanished = ~keep & ~(step_size >= shortest)  # also a step that is not a number
     code = jnp.where(
         vanished,
         jnp.where(finite, STEP_VANISHED, NON_FINITE),

@@ -14,7 +14,7 @@ from ..dynamics.dynamics import Dynamics, Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.requirements import at_the_door
-from ..problem.tree import rounding_of
+from ..problem.tree import on_device, rounding_of
 from . import descent, flow
 from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
 
@@ -81,6 +81,7 @@ def solve(
         )
     times = _require_times(times)
     max_steps = _require_max_steps(max_steps)
+    dynamics = on_device(dynamics)
     params = at_the_door(dynamics.problem, params)
     runner: _Runner
     if isinstance(dynamics, GradientDescent):

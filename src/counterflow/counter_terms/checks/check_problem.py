@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
 from ...problem.numbers import require_order
 from ...problem.problem import Problem
 from ...problem.requirements import as_params, at_the_door
+from ...problem.tree import on_device
 from .questions import (
     MARKS,
     Check,
@@ -98,7 +97,7 @@ def _run(problem: Problem, params: PyTree, order: int) -> list[Check]:
     except (TypeError, ValueError) as error:
         return [Check("params", "failure", str(error))]
     # As inside `jit`, where the data are JAX's arrays, whatever they were when given.
-    problem = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, problem)
+    problem = on_device(problem)
     leaves = jax.tree.leaves(params)
     count, arrays = sum(leaf.size for leaf in leaves), len(leaves)
     checks = [
