@@ -215,7 +215,7 @@ def series(kind, orders, budget, **options):
     for order in orders:
         results[order] = measure(kind, order, budget, **options)
         result = results[order] or {"failed": "over budget"}
-        print(f"{kind} {order}: {result.get('failed') or result['time']}", flush=True)
+        print(f"{kind} {order}: {result.get('failed') or round(result['time'], 1)}", flush=True)
         if "failed" in result:
             break
     return results

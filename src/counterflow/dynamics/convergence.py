@@ -71,9 +71,11 @@ class Convergence:
             rows.append(f"{alpha:>3}  {size:>11.3e}  {ratio:>8.3g}")
         return "\n".join([*rows, self.verdict])
 
-    def warn_beyond(self, order: int) -> None:
-        """Warns if `order` is beyond the best one, or below what the dtype can resolve."""
-        caller = 4  # whoever called `solve`, or `convergence` through Equinox's method wrapper
+    def warn_beyond(self, order: int, caller: int = 3) -> None:
+        """Warns if `order` is beyond the best one, or below what the dtype can resolve.
+
+        `caller` says how many calls up the warning points to.
+        """
         if not self.converging and order > self.best_order:
             warnings.warn(f"order {order} was asked for, but {self.verdict}", stacklevel=caller)
         single = float(np.finfo(np.float32).eps)

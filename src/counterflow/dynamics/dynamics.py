@@ -2,16 +2,18 @@
 
 import abc
 
-import equinox as eqx
 from jaxtyping import PyTree
 
 from ..problem.problem import Problem
 
 
-class Dynamics(eqx.Module):
-    """A way in which params move: in steps (`GradientDescent`) or along a flow (`Flow`)."""
+class Dynamics(abc.ABC):
+    """A way in which params move: in steps (`GradientDescent`) or along a flow (`Flow`).
 
-    problem: eqx.AbstractVar[Problem]
+    A dynamics is a pytree; its leaves pass through `jit` as arguments.
+    """
+
+    problem: Problem
 
     @property
     @abc.abstractmethod

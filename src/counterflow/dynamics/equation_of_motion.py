@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import PyTree
 
 from ..counter_terms import lie, orbit, taylor
 from ..counter_terms.counter_terms import SERIES_METHODS
+from ..problem.noun import noun, set_fields, static
 from ..problem.numbers import require_learning_rate, require_order
 from ..problem.problem import Problem
 from ..problem.tree import weighted_sum
@@ -16,6 +16,7 @@ from .dynamics import Flow
 METHODS = (*SERIES_METHODS, "orbit")
 
 
+@noun
 class EquationOfMotion(Flow):
     """The equation of motion `dθ/dt = −g − η Σ_{α<γ} η^α ξ̃_α` of order γ (Equation 4 of the paper).
 
@@ -40,15 +41,13 @@ class EquationOfMotion(Flow):
 
     problem: Problem
     learning_rate: Any
-    order: int = eqx.field(static=True)
-    method: str = eqx.field(static=True)
+    order: int = static()
+    method: str = static()
 
     def __init__(
         self, problem: Problem, learning_rate: Any, order: int = 1, method: str = "taylor"
     ):
-        self.problem = problem
-        self.learning_rate = require_learning_rate(learning_rate)
-        self.order = require_order(
+        order = require_order(
             order, "order", "0 is gradient flow, 1 the paper's equation of motion"
         )
         if method not in METHODS:
@@ -56,7 +55,8 @@ class EquationOfMotion(Flow):
                 f"`method` must be one of {', '.join(map(repr, METHODS))}, got {method!r}: "
                 "'taylor' is the default, 'orbit' needs gradients only"
             )
-        self.method = method
+        learning_rate = require_learning_rate(learning_rate)
+        set_fields(self, problem=problem, learning_rate=learning_rate, order=order, method=method)
 
     @property
     def gradient_evaluations(self) -> int:

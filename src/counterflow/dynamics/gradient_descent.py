@@ -5,11 +5,13 @@ from typing import Any
 from jaxtyping import PyTree
 
 from ..counter_terms.update_rule import descend
+from ..problem.noun import noun, set_fields
 from ..problem.numbers import require_learning_rate
 from ..problem.problem import Problem
 from .dynamics import Dynamics
 
 
+@noun
 class GradientDescent(Dynamics):
     """Gradient descent, `θ_{k+1} = θ_k − η g(θ_k)`; step `k` is at time `t = kη`.
 
@@ -29,8 +31,7 @@ class GradientDescent(Dynamics):
     learning_rate: Any
 
     def __init__(self, problem: Problem, learning_rate: Any):
-        self.problem = problem
-        self.learning_rate = require_learning_rate(learning_rate)
+        set_fields(self, problem=problem, learning_rate=require_learning_rate(learning_rate))
 
     @property
     def gradient_evaluations(self) -> int:

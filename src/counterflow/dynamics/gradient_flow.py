@@ -2,11 +2,13 @@
 
 from jaxtyping import PyTree
 
+from ..problem.noun import noun
 from ..problem.problem import Problem
 from ..problem.tree import scaled
 from .dynamics import Flow
 
 
+@noun
 class GradientFlow(Flow):
     """Gradient flow, `dθ/dt = −g(θ)`: the equation of motion of order 0.
 

@@ -5,23 +5,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .noun import noun, set_fields, static
 from .numbers import require_weight_decay
 from .tree import add_scaled
 
 
-class Problem(eqx.Module):
+@noun
+class Problem:
     """A loss `f(θ)` with weight decay λ, and its gradient `g(θ) = ∇f(θ) + λθ`.
 
     A problem is a pytree: `data` and `weight_decay` are leaves that pass through `jit`, `vmap` and
-    `scan` as arguments, the function is static. Nothing is compiled or evaluated here. To compile
-    a method, hand over the problem (`jax.jit(Problem.gradient)(problem, params)`) or use
-    `equinox.filter_jit(problem.gradient)`.
+    `scan` as arguments, the function is static. Nothing is compiled or evaluated here. Where the
+    data are large, compile functions of the problem (`jax.jit(Problem.gradient)(problem, params)`),
+    not its methods, of whose programs the data would be constants.
 
     Args:
         loss: A scalar function, `loss(params)` or, with `data`, `loss(params, data)`. The params
@@ -38,15 +39,14 @@ class Problem(eqx.Module):
         (Array(4., dtype=float64), Array([8.2], dtype=float64))
     """
 
-    function: Callable[..., Any] = eqx.field(static=True)
+    function: Callable[..., Any] = static()
     data: PyTree
     weight_decay: Any
 
     def __init__(self, loss: Callable[..., Any], data: PyTree = None, weight_decay: Any = 0.0):
         _require_function(loss, "gradient" if isinstance(loss, _VectorField) else "loss", data)
-        self.function = loss
-        self.data = _as_arrays(data)
-        self.weight_decay = require_weight_decay(weight_decay)
+        weight_decay = require_weight_decay(weight_decay)
+        set_fields(self, function=loss, data=_as_arrays(data), weight_decay=weight_decay)
 
     @classmethod
     def from_gradient(

@@ -273,4 +273,4 @@ def _warn_beyond(dynamics: Flow, params: PyTree) -> None:
         measured = measure_convergence(
             dynamics.problem, params, dynamics.learning_rate, dynamics.order + 1, "orbit"
         )
-        measured.warn_beyond(dynamics.order)
+        measured.warn_beyond(dynamics.order, caller=4)
