@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 from jaxtyping import PyTree
 
 from ..counter_terms import lie, orbit, taylor
@@ -65,12 +66,7 @@ class EquationOfMotion(Flow):
         return {"taylor": taylor, "lie": lie}[self.method].gradient_evaluations(self.order)
 
     def velocity(self, params: PyTree) -> PyTree:
-        gradient = self.problem.gradient
-        if self.method == "orbit":
-            return orbit.velocity(gradient, params, self.learning_rate, self.order)
-        series = SERIES_METHODS[self.method](gradient, params, self.order)
-        powers = [-(self.learning_rate**power) for power in range(self.order + 1)]
-        return weighted_sum(powers, series)
+        return _velocity(self, params)
 
     def convergence(self, params: PyTree, terms: int | None = None) -> Convergence:
         """Whether the series in η is converging at `params`, and at which order to stop.
@@ -94,3 +90,13 @@ class EquationOfMotion(Flow):
         )
         convergence.warn_beyond(self.order)
         return convergence
+
+
+@eqx.filter_jit  # outside of `jit`, the loop along the orbit would be compiled at every call
+def _velocity(flow: EquationOfMotion, params: PyTree) -> PyTree:
+    gradient = flow.problem.gradient
+    if flow.method == "orbit":
+        return orbit.velocity(gradient, params, flow.learning_rate, flow.order)
+    series = SERIES_METHODS[flow.method](gradient, params, flow.order)
+    powers = [-(flow.learning_rate**power) for power in range(flow.order + 1)]
+    return weighted_sum(powers, series)
