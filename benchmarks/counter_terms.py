@@ -239,13 +239,15 @@ def report(budget):
         "# Cost of the counter terms",
         "",
         "Made by `make bench`; the numbers are ratios to one gradient of the same framework, timed",
-        f"in turns in the same process (median of {REPEATS}). The paper's network with widths",
+        f"in turns in the same process (median of {REPEATS}, of 3 for PyTorch). The paper's",
+        "network with widths",
         f"{'-'.join(map(str, WIDTHS))} ({parameters:,} parameters), {SAMPLES:,} samples, float64.",
         f"One gradient: counterflow {1e3 * base['gradient_seconds']:.0f} ms and",
         f"{base['gradient_bytes'] / 2**20:.0f} MiB, PyTorch"
         f" {1e3 * torch_base['gradient_seconds']:.0f} ms and",
         f"{torch_base['gradient_bytes'] / 2**20:.0f} MiB. A dash: not finished within"
-        f" {budget:.0f} s, compilation included.",
+        f" {budget:.0f} s, compilation included, or not tried after such a one; PyTorch's address",
+        f"space was limited to {MEMORY_LIMIT // 2**30} GiB.",
         "",
         "## All counter terms up to ξ̃_α",
         "",

@@ -169,7 +169,7 @@ def nonnormal() -> Solved:
     return Solved(problem, jnp.asarray(params), linear_counter_terms(matrix, params))
 
 
-# The gradients of one-dimensional losses, and the counter terms of θ⁴/4 as published in THEORY.md.
+# The gradients of one-dimensional losses, and the counter terms of θ⁴/4 as a table.
 QUARTIC_TABLE = tuple(Fraction(c) for c in ("3/2", "7/2", "39/4", "59/2", "1849/20"))
 ONE_DIMENSIONAL: dict[str, tuple[Callable[[Any], Any], Polynomial, float]] = {
     "quartic": (lambda x: x**4 / 4, polynomial(_3=1), 0.0),

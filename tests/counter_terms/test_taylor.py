@@ -44,7 +44,7 @@ def test_exactly_solved_problems(name):
 
 
 def test_a_centred_orbit_keeps_its_digits_at_order_eight():
-    # THEORY.md: 5e-15 at α = 8 on a quadratic, where the forward orbit has lost six digits.
+    # Eight orders up, a forward orbit would have lost six digits.
     matrix, params = zoo.symmetric_matrix(), jnp.asarray(np.random.default_rng(8).normal(size=5))
     problem = cf.Problem.from_gradient(lambda theta, a: a @ theta, jnp.asarray(matrix))
     term = cf.counter_term(problem, params, 8)

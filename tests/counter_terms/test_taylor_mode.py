@@ -124,7 +124,8 @@ LINEAR = {
         jnp.sin(x), SingleDeviceSharding(jax.devices()[0])
     ),
     "optimization_barrier": lambda x: lax.optimization_barrier((jnp.sin(x), Y, x)),
-    "gather": lambda x: jnp.sin(x)[jnp.array([0, 2, 2]), jnp.array([1, 3, 0])],
+    # The last index is out of bounds: what is filled in there does not vary.
+    "gather": lambda x: jnp.sin(x).at[jnp.array([0, 2, 7])].get(mode="fill", fill_value=2.0) ** 2,
     "dynamic_slice": lambda x: lax.dynamic_slice(jnp.sin(x), (jnp.array(1), 2), (2, 2)),
     "select_and_gather_add": lambda x: jax.jvp(max_pool, (jnp.sin(3 * x),), (jnp.cos(x),))[1],
     "select_and_scatter_add": lambda x: jax.vjp(max_pool, jnp.sin(3 * x))[1](jnp.cos(x)[:3, :3]),

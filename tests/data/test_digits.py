@@ -1,4 +1,4 @@
-"""The bundled digits, scaled as the theory page says."""
+"""The bundled digits, scaled to −1 … 1."""
 
 import numpy as np
 

@@ -51,7 +51,7 @@ def test_a_large_learning_rate_does_not_converge_at_all(method):
     convergence = flow.convergence(jnp.array(1.0))
     assert not convergence.converging
     assert convergence.best_order == 0
-    assert "no equation of motion is better than gradient flow" in convergence.verdict
+    assert "may be no better than gradient flow" in convergence.verdict
     assert "smaller learning rate" in convergence.verdict
 
 
@@ -65,13 +65,15 @@ def test_between_them_the_best_order_leaves_out_the_smallest_term(x, method):
     convergence = flow.convergence(jnp.array(1.0), terms=10)
     assert not convergence.converging
     assert convergence.best_order == best
-    assert f"stop at order {best}" in convergence.verdict
+    assert f"the terms shrink up to order {best} and grow beyond" in convergence.verdict
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_asking_for_more_than_the_best_order_warns(method):
     best = int(np.argmin(exact_terms(1.3, 10)[1:]))
-    with pytest.warns(UserWarning, match=rf"order {best + 1} was asked for, but not converging"):
+    with pytest.warns(
+        UserWarning, match=rf"order {best + 1} was asked for, but the series is not converging"
+    ):
         flow_at(1.3, order=best + 1, method=method).convergence(jnp.array(1.0), terms=10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

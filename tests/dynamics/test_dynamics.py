@@ -8,7 +8,7 @@ import pytest
 
 import counterflow as cf
 
-# f = θ⁴/4 in one dimension: ξ̃_α = c_α θ^{2α+5} (exact rationals, THEORY.md).
+# f = θ⁴/4 in one dimension: ξ̃_α = c_α θ^{2α+5} (exact rationals).
 QUARTIC = cf.Problem(lambda theta: jnp.sum(theta**4) / 4)
 QUARTIC_TERMS = (3 / 2, 7 / 2, 39 / 4, 59 / 2, 1849 / 20)
 THETA = 0.8

@@ -71,3 +71,22 @@ def test_a_noun_shows_its_numbers_and_the_shapes_of_its_arrays():
     shown = " ".join(repr(cf.EquationOfMotion(problem(), 0.25, order=2)).split())
     for part in ("learning_rate=0.25", "order=2", "method='taylor'", "f64[2]", "weight_decay=0.1"):
         assert part in shown
+
+
+@pytest.mark.parametrize("dynamics", [cf.GradientFlow, cf.GradientDescent, cf.EquationOfMotion])
+def test_a_dynamics_needs_a_problem(dynamics):
+    arguments = () if dynamics is cf.GradientFlow else (0.1,)
+    with pytest.raises(Exception, match="Problem"):
+        dynamics(lambda theta: theta, *arguments)
+
+
+def test_front_doors_open_inside_jit_when_the_params_are_known():
+    expected = cf.counter_term(problem(), PARAMS, 0)
+    inside = jax.jit(lambda p: cf.counter_term(p, PARAMS, 0))(problem())
+    np.testing.assert_allclose(inside, expected, rtol=1e-14)
+    known = problem()
+    twice = jax.jit(lambda s: s * cf.counter_term(known, PARAMS, 0))(2.0)
+    np.testing.assert_allclose(twice, 2 * expected, rtol=1e-14)
+    step = lambda carry, _: (carry + cf.counter_term(known, PARAMS, 0), None)  # noqa: E731
+    summed, _ = jax.lax.scan(step, jnp.zeros(2), None, length=3)
+    np.testing.assert_allclose(summed, 3 * expected, rtol=1e-14)

@@ -18,8 +18,10 @@ def test_another_configuration_is_set_aside_and_not_mixed_in(tmp_path):
     path = tmp_path / "results.json"
     ResultsFile(path, {"seed": 1}).add("first", 1.5)
     assert ResultsFile(path, {"seed": 2}).results == {}
-    aside = json.loads((tmp_path / "results.json.old").read_text())
-    assert aside["results"] == {"first": 1.5}
+    ResultsFile(path, {"seed": 2}).add("first", 2.5)
+    assert ResultsFile(path, {"seed": 3}).results == {}
+    kept = [json.loads(aside.read_text())["results"] for aside in tmp_path.glob("results.*.json")]
+    assert sorted(results["first"] for results in kept) == [1.5, 2.5]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"results": {}}', "null"])
@@ -27,7 +29,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, text):
     path = tmp_path / "results.json"
     path.write_text(text)
     assert ResultsFile(path, {"seed": 1}).results == {}
-    assert (tmp_path / "results.json.old").read_text() == text
+    assert [aside.read_text() for aside in tmp_path.glob("results.*.json")] == [text]
 
 
 def test_a_half_written_file_is_never_used(tmp_path):

@@ -13,29 +13,29 @@ QUADRATIC = cf.Problem(lambda theta: jnp.sum(theta**2) / 2)
 # θ' = 4θ³ from θ(0) = 1 is 1/√(1 − 8t): it blows up at t = 1/8.
 EXPLOSIVE = cf.Problem(lambda theta: -jnp.sum(theta**4))
 BLOW_UP = 1 / 8
-# Descent at η = 1000 on the quadratic multiplies by −999 and passes the largest double at step 103.
+# Descent at η = 1000 on the quadratic multiplies by −999: soon it is 10²⁰ times as large.
 LEARNING_RATE = 1000.0
-LAST_FINITE = math.floor(math.log(np.finfo(float).max) / math.log(999))
+LAST_WITHIN = math.floor(math.log(1e20 * (1 + 2**0.5) / 2**0.5) / math.log(999))
 
 
 # --- descent --------------------------------------------------------------------------------
 
 
 def exploding_descent(**options):
-    # A billion steps would take minutes, were they not given up at the first that is not finite.
-    steps = np.array([0, 50, LAST_FINITE, 10**9])
+    # A billion steps would take minutes, were they not given up at the first beyond all bounds.
+    steps = np.array([0, 3, LAST_WITHIN, 10**9])
     descent = cf.GradientDescent(QUADRATIC, LEARNING_RATE)
     return cf.solve(descent, jnp.ones(2), LEARNING_RATE * steps, **options)
 
 
-def test_exploding_descent_stops_at_the_first_step_that_is_not_finite():
+def test_exploding_descent_stops_at_the_first_step_beyond_all_bounds():
     trajectory = exploding_descent(throw=False)
-    assert trajectory.status == cf.Status.NON_FINITE == "non-finite values"
-    assert trajectory.statistics.accepted_steps == LAST_FINITE + 1
+    assert trajectory.status == cf.Status.DIVERGED == "diverged"
+    assert trajectory.statistics.accepted_steps == LAST_WITHIN + 1
     np.testing.assert_array_equal(
-        trajectory.times, LEARNING_RATE * np.array([0.0, 50.0, LAST_FINITE])
+        trajectory.times, LEARNING_RATE * np.array([0.0, 3.0, LAST_WITHIN])
     )
-    exact = (-999.0) ** np.array([0, 50, LAST_FINITE])
+    exact = (-999.0) ** np.array([0, 3, LAST_WITHIN])
     np.testing.assert_allclose(trajectory.params[:, 0], exact, rtol=1e-12)
 
 
@@ -43,18 +43,27 @@ def test_exploding_descent_raises_with_its_trajectory_and_a_remedy():
     with pytest.raises(cf.SolveError) as caught:
         exploding_descent()
     message = str(caught.value)
-    assert message.startswith(f"non-finite values at step {LAST_FINITE + 1}: ")
+    assert message.startswith(f"diverged at step {LAST_WITHIN + 1}: ")
     assert "smaller learning rate" in message
     assert "2/sharpness" in message
     assert len(caught.value.trajectory.times) == 3
     assert caught.value.trajectory.params.shape == (3, 2)
 
 
+def test_descent_that_leaves_the_domain_of_its_loss_is_told():
+    descent = cf.GradientDescent(cf.Problem(lambda theta: jnp.sum(jnp.sqrt(theta))), 1.0)
+    trajectory = cf.solve(descent, jnp.full(1, 1.0), [1.0, 1000.0], throw=False)
+    # 1, then 1 − 1/2, then 1/2 − 1/√2 < 0, where the slope of the root is no number.
+    assert trajectory.status == "non-finite values"
+    assert trajectory.statistics.accepted_steps == 3
+    np.testing.assert_allclose(trajectory.params[:, 0], [0.5])
+
+
 def test_nothing_recorded_is_an_empty_trajectory():
     problem = cf.Problem(lambda theta: jnp.sum(theta["a"] ** 2) / 2)
     descent = cf.GradientDescent(problem, LEARNING_RATE)
     trajectory = cf.solve(descent, {"a": jnp.ones((2, 3))}, [1e6], throw=False)
-    assert trajectory.status == "non-finite values"
+    assert trajectory.status == "diverged"
     assert trajectory.params["a"].shape == (0, 2, 3)
     assert trajectory.times.shape == (0,)
 
@@ -165,7 +174,27 @@ def test_a_velocity_that_is_not_a_number_ends_the_run_at_once():
     # The gradient of θ^1.5 is finite at zero, its derivative along itself is ∞ · 0.
     problem = cf.Problem(lambda theta: jnp.sum(theta**1.5))
     flow = cf.EquationOfMotion(problem, 0.01, order=1)
-    trajectory = cf.solve(flow, jnp.array([0.0, 1.0]), [0.0, 0.5], throw=False)
+    with pytest.warns(UserWarning, match="not converging"):
+        trajectory = cf.solve(flow, jnp.array([0.0, 1.0]), [0.0, 0.5], throw=False)
     assert trajectory.status == "non-finite values"
     assert len(trajectory.times) == 1
     assert trajectory.statistics.rejected_steps < 5
+
+
+def test_slow_divergence_is_noticed_before_it_overflows():
+    descent = cf.GradientDescent(cf.Problem(lambda theta: jnp.sum(theta**2) / 2), 2.01)
+    times = 2.01 * np.array([1000, 60000])
+    trajectory = cf.solve(descent, jnp.ones(1), times, throw=False)
+    assert trajectory.status == "diverged"
+    assert len(trajectory.times) == 1
+    assert trajectory.statistics.accepted_steps == pytest.approx(np.log(2e20) / np.log(1.01), abs=2)
+    flow = cf.GradientFlow(cf.Problem(lambda theta: -jnp.sum(theta**2) / 2))
+    trajectory = cf.solve(flow, jnp.ones(1), [1.0, 1000.0], throw=False)
+    assert trajectory.status == "diverged"
+    assert len(trajectory.times) == 1
+
+
+def test_an_interruption_is_raised_even_where_failures_are_values():
+    flow = cf.GradientFlow(cf.Problem(lambda theta: jnp.sum(theta**2) / 2))
+    with pytest.raises(cf.SolveInterrupted):
+        cf.solve(flow, jnp.ones(1), [0.5, 1.0], progress=interrupting(1), throw=False)

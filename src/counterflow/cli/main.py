@@ -25,8 +25,8 @@ def reproduce(
     """Show how close each order of the equation of motion comes to gradient descent.
 
     Trains the paper's network on scikit-learn's digits by gradient descent, predicts the outcome by
-    the equation of motion at every order, prints a table and saves it. About six minutes on two
-    cores. Every row is saved at once: the same command goes on where an earlier one was stopped.
+    the equation of motion at every order, prints a table and saves it, in some minutes. Every row
+    is saved at once: the same command goes on where an earlier one was stopped.
 
     Args:
         settings: The experiment.

@@ -13,6 +13,7 @@ derivatives, each on its own: exact, but the cost doubles with every degree.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -96,11 +97,18 @@ rule_for(
     "reduce_window_sum sharding_constraint optimization_barrier "
     "real imag complex conj fft".split()
 )(_linear())
-rule_for("gather", "dynamic_slice", "select_and_gather_add", "select_and_scatter_add")(_linear(0))
+rule_for("dynamic_slice", "select_and_gather_add", "select_and_scatter_add")(_linear(0))
 rule_for("dynamic_update_slice")(_linear(0, 1))
 
 
 rule_for("scatter", "scatter-add", "scatter-sub")(_linear(0, 2))
+
+
+@rule_for("gather")
+def _gather(degree, operation, inputs, output, memory):
+    # What is filled in where an index is out of bounds does not vary.
+    unfilled = replace(operation, params=operation.params | {"fill_value": 0})
+    return _linear(0)(degree, unfilled, inputs, output, memory)
 
 
 @rule_for("select_n")
@@ -126,15 +134,14 @@ def _div(degree, operation, inputs, output, memory):
     x, y = inputs
     numerator = _at(x, degree)
     terms = _convolve(y[1:], output, degree - 1, jnp.multiply)  # y[1:] starts at degree one
-    rest = -_total(terms, output[0]) if terms else jnp.zeros_like(output[0])
+    rest = -_total(terms, output[0])
     return (rest if numerator is None else numerator + rest) / y[0]
 
 
 @rule_for("square")
 def _square(degree, operation, inputs, output, memory):
     del operation, output, memory
-    (x,) = inputs
-    return _total(_convolve(x, x, degree, jnp.multiply), x[0])
+    return _squared(inputs[0], degree)
 
 
 @rule_for("integer_pow")

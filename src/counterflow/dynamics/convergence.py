@@ -11,9 +11,7 @@ from jaxtyping import Array, PyTree
 
 from ..counter_terms import orbit
 from ..counter_terms.counter_terms import SERIES_METHODS
-from ..problem.numbers import require_order
 from ..problem.problem import Problem
-from ..problem.requirements import at_the_door
 from ..problem.tree import norm, rounding_of
 
 
@@ -27,7 +25,7 @@ class Convergence:
     Attributes:
         gradient_size: `‖g‖`.
         sizes: `η^α ‖ξ̃_α‖` for `α = 0, 1, …`; with the method `orbit`, from differences of
-            gradients, which agree to leading order.
+            gradients, which agree to leading order only: a hint, where `taylor` is exact.
         ratios: Each term of the velocity over the one before: `η‖ξ̃_0‖/‖g‖`, then
             `η‖ξ̃_α‖/‖ξ̃_{α−1}‖`.
         best_order: The order at which to stop; where `converging`, at least this.
@@ -49,6 +47,8 @@ class Convergence:
         """What it means, in one sentence."""
         if self.gradient_size == 0:
             return "at rest: the gradient vanishes, and with it every counter term"
+        if not any(self.sizes):
+            return "exact: every counter term vanishes, gradient flow is gradient descent here"
         if self.converging:
             usual = float(np.median(self.ratios))
             return (
@@ -57,12 +57,12 @@ class Convergence:
             )
         if self.best_order == 0:
             return (
-                "not converging: the counter terms grow from the first on, so no equation of "
-                "motion is better than gradient flow here; use a smaller learning rate"
+                "not converging here: the counter terms grow from the first on, so an equation of "
+                "motion may be no better than gradient flow; use a smaller learning rate"
             )
         return (
-            f"not converging: the terms shrink up to order {self.best_order} and grow beyond; "
-            f"stop at order {self.best_order} or use a smaller learning rate"
+            f"not converging here: the terms shrink up to order {self.best_order} and grow beyond, "
+            "so higher orders are not to be trusted; stop there or use a smaller learning rate"
         )
 
     def __str__(self) -> str:
@@ -77,7 +77,9 @@ class Convergence:
         `caller` says how many calls up the warning points to.
         """
         if not self.converging and order > self.best_order:
-            warnings.warn(f"order {order} was asked for, but {self.verdict}", stacklevel=caller)
+            warnings.warn(
+                f"order {order} was asked for, but the series is {self.verdict}", stacklevel=caller
+            )
         single = float(np.finfo(np.float32).eps)
         if self.epsilon >= single and self.rounding_order and order >= self.rounding_order:
             warnings.warn(
@@ -92,11 +94,7 @@ class Convergence:
 def measure_convergence(
     problem: Problem, params: PyTree, learning_rate: Any, terms: int, method: str
 ) -> Convergence:
-    """The behaviour of the first `terms` counter terms at `params`."""
-    terms = require_order(terms, "terms", "the number of counter terms to look at")
-    if terms == 0:
-        raise ValueError("`terms` must be at least 1, got 0: there is no series to look at")
-    params = at_the_door(problem, params)
+    """The behaviour of the first `terms` counter terms at `params`, which are checked already."""
     sizes = np.asarray(_velocity_terms(problem, params, learning_rate, terms, method), float)
     epsilon = rounding_of(params)
     # Differences of m + 1 gradients add up their rounding errors; exact terms do not.

@@ -10,6 +10,7 @@ from ..counter_terms.counter_terms import SERIES_METHODS
 from ..problem.noun import noun, set_fields, static
 from ..problem.numbers import require_learning_rate, require_order
 from ..problem.problem import Problem
+from ..problem.requirements import at_the_door, require_problem
 from ..problem.tree import weighted_sum
 from .convergence import Convergence, measure_convergence
 from .dynamics import Flow
@@ -57,7 +58,13 @@ class EquationOfMotion(Flow):
                 "'taylor' is the default, 'orbit' needs gradients only"
             )
         learning_rate = require_learning_rate(learning_rate)
-        set_fields(self, problem=problem, learning_rate=learning_rate, order=order, method=method)
+        set_fields(
+            self,
+            problem=require_problem(problem),
+            learning_rate=learning_rate,
+            order=order,
+            method=method,
+        )
 
     @property
     def gradient_evaluations(self) -> int:
@@ -85,6 +92,10 @@ class EquationOfMotion(Flow):
             converging: each term is about 0.15 times the one before, up to order 4 at least
         """
         terms = max(self.order + 2, 5) if terms is None else terms
+        terms = require_order(terms, "terms", "the number of counter terms to look at")
+        if terms == 0:
+            raise ValueError("`terms` must be at least 1, got 0: there is no series to look at")
+        params = at_the_door(self.problem, params)
         convergence = measure_convergence(
             self.problem, params, self.learning_rate, terms, self.method
         )

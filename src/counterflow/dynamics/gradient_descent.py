@@ -8,6 +8,7 @@ from ..counter_terms.update_rule import descend
 from ..problem.noun import noun, set_fields
 from ..problem.numbers import require_learning_rate
 from ..problem.problem import Problem
+from ..problem.requirements import require_problem
 from .dynamics import Dynamics
 
 
@@ -31,7 +32,11 @@ class GradientDescent(Dynamics):
     learning_rate: Any
 
     def __init__(self, problem: Problem, learning_rate: Any):
-        set_fields(self, problem=problem, learning_rate=require_learning_rate(learning_rate))
+        set_fields(
+            self,
+            problem=require_problem(problem),
+            learning_rate=require_learning_rate(learning_rate),
+        )
 
     @property
     def gradient_evaluations(self) -> int:

@@ -2,8 +2,9 @@
 
 from jaxtyping import PyTree
 
-from ..problem.noun import noun
+from ..problem.noun import noun, set_fields
 from ..problem.problem import Problem
+from ..problem.requirements import require_problem
 from ..problem.tree import scaled
 from .dynamics import Flow
 
@@ -21,6 +22,9 @@ class GradientFlow(Flow):
     """
 
     problem: Problem
+
+    def __init__(self, problem: Problem):
+        set_fields(self, problem=require_problem(problem))
 
     @property
     def gradient_evaluations(self) -> int:

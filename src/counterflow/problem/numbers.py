@@ -12,12 +12,11 @@ def _as_scalar(value: Any, name: str) -> Any:
     # In double precision whatever JAX's setting is when the object is built: a learning rate
     # rounded to float32 would show in the results, as it does in the paper's Table 1.
     if is_concrete(value):
-        try:
-            value = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
+        if np.asarray(value).dtype.kind not in "fiu":
             raise TypeError(
                 f"`{name}` must be a number, got {value!r} of type {type(value).__name__}"
-            ) from None
+            )
+        value = np.asarray(value, dtype=np.float64)
     if jnp.shape(value) != ():
         raise ValueError(
             f"`{name}` must be one number, got an array of shape {jnp.shape(value)}: for several "

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .noun import noun, set_fields, static
 from .numbers import require_weight_decay
-from .tree import add_scaled
+from .tree import add_scaled, named_leaves
 
 
 @noun
@@ -126,6 +126,12 @@ class _VectorField:
 
 def _as_arrays(data: PyTree) -> PyTree:
     """Plain numbers become arrays, so that `jit` does not compile anew for each of them."""
+    for path, leaf in named_leaves(data).items():
+        if not (hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float)):
+            raise TypeError(
+                f"`data` must be a pytree of arrays, but the leaf {path} is a "
+                f"{type(leaf).__name__}: what is no array belongs into the function"
+            )
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, (bool, int, float)) else x, data)
 
 

@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import PyTree
 
 from .problem import Problem
-from .tree import is_concrete, is_finite, named_leaves
+from .tree import inside_transformation, is_concrete, is_finite, named_leaves
 
 # Above this size a closed-over array is worth a word: as a constant of a compiled program it slows
 # compilation down, from seconds to minutes at some hundred megabytes.
@@ -30,8 +30,9 @@ def as_params(params: PyTree) -> PyTree:
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float):
             raise TypeError(
                 f"`params` must be a pytree of float arrays, but the leaf {path} is a "
-                f"{type(leaf).__name__}; of an Equinox module, pass the arrays alone "
-                "(`eqx.partition(model, eqx.is_inexact_array)`) and combine them inside the loss"
+                f"{type(leaf).__name__}: of an Equinox module, pass the arrays alone "
+                "(`eqx.partition(model, eqx.is_inexact_array)`) and combine them inside the loss; "
+                "make a dataclass a pytree by `jax.tree_util.register_dataclass`"
             )
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(
@@ -42,7 +43,7 @@ def as_params(params: PyTree) -> PyTree:
         raise ValueError("`params` must hold at least one number, got only empty arrays")
     if is_concrete(params):
         for path, leaf in leaves.items():
-            if not bool(jnp.all(jnp.isfinite(leaf))):
+            if not np.all(np.isfinite(np.asarray(leaf))):
                 raise ValueError(
                     f"`params` must be finite, but the leaf {path} contains NaN or infinity"
                 )
@@ -50,19 +51,25 @@ def as_params(params: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.result_type(leaf)), params)
 
 
-def at_the_door(problem: Problem, params: PyTree) -> PyTree:
-    """`params` as JAX arrays; raises unless loss and gradient exist there and are finite.
-
-    Every front door calls this first. Inside a JAX transformation, where there are no values to
-    look at, only the structure is checked.
-    """
+def require_problem(problem: Problem) -> Problem:
+    """The problem; raises unless it is a `Problem`."""
     if not isinstance(problem, Problem):
         raise TypeError(
             f"`problem` must be a `Problem`, got {type(problem).__name__}: "
             "wrap a loss as `Problem(loss, data)`"
         )
+    return problem
+
+
+def at_the_door(problem: Problem, params: PyTree) -> PyTree:
+    """`params` as JAX arrays; raises unless loss and gradient exist there and are finite.
+
+    Inside a JAX transformation, where there may be no values to look at, only the structure is
+    checked.
+    """
+    require_problem(problem)
     params = as_params(params)
-    if not is_concrete((problem, params)):
+    if not is_concrete((problem, params)) or inside_transformation():
         return params
     _tell_large_closure(problem, params)
     loss, finite = _evaluate(problem, params)

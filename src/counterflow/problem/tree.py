@@ -1,6 +1,6 @@
 """Arithmetic on pytrees of arrays: a parameter vector is a pytree, and so is everything like it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PyTree
 
 
 def add_scaled(tree: PyTree, scale: Any, other: PyTree) -> PyTree:
-    """`tree + scale · other`, each leaf in the dtype of `tree`."""
-    return jax.tree.map(lambda a, b: a + jnp.asarray(scale, a.dtype) * b, tree, other)
+    """`tree + scale · other`, the scale in the dtype of `tree`."""
+    return jax.tree.map(lambda a, b: a + jnp.asarray(scale, jnp.result_type(a)) * b, tree, other)
 
 
 def scaled(scale: Any, tree: PyTree) -> PyTree:
@@ -64,7 +64,12 @@ def rounding_of(tree: PyTree) -> float:
     return max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(tree))
 
 
-def named_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> dict[str, Any]:
+def inside_transformation() -> bool:
+    """Whether a function is being traced, so that even known values cannot be computed with."""
+    return isinstance(jnp.zeros(()), Tracer)
+
+
+def named_leaves(tree: PyTree) -> dict[str, Any]:
     """The leaves of a tree by their path, written as JAX users write it: `['hidden'][0]`."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path) or "(the only leaf)": leaf for path, leaf in leaves}

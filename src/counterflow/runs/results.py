@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ def environment() -> dict[str, str]:
 class ResultsFile:
     """A JSON file of named results for one configuration, rewritten atomically at every change.
 
-    A file that belongs to another configuration or to other versions is kept aside, not mixed in.
+    A file that belongs to another configuration or to other versions, or that is damaged, is kept
+    under another name, not mixed in.
 
     Args:
         path: The file, made with its folder at the first result.
@@ -44,7 +46,8 @@ class ResultsFile:
         except (ValueError, KeyError, TypeError):
             same, results = False, {}
         if not same:
-            self.path.replace(self.path.with_suffix(self.path.suffix + ".old"))
+            name = sha256(self.path.read_bytes()).hexdigest()[:8]
+            self.path.replace(self.path.with_suffix(f".{name}{self.path.suffix}"))
             return {}
         return results
 
@@ -58,3 +61,8 @@ class ResultsFile:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

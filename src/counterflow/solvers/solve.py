@@ -18,11 +18,12 @@ from ..problem.tree import on_device, rounding_of
 from . import descent, flow
 from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
 
-# Above this tolerance Tsit5 needs fewer gradients than Dopri8, below it more.
+# A method of higher order pays at tight tolerances.
 _DOPRI8_BELOW = 1e-7
 
 _STATUS = {
     flow.RUNNING: Status.COMPLETED,
+    flow.DIVERGED: Status.DIVERGED,
     flow.NON_FINITE: Status.NON_FINITE,
     flow.STEP_VANISHED: Status.STEP_VANISHED,
     flow.TOO_MANY_STEPS: Status.TOO_MANY_STEPS,
@@ -59,7 +60,8 @@ def solve(
             descent, how many steps may be taken, by default as many as `times` ask for.
         progress: Called with the number of records done and to do, after each record.
         throw: Whether a run that cannot be completed raises `SolveError` (which carries the
-            trajectory so far) or returns that trajectory, with its status.
+            trajectory so far) or returns that trajectory, with its status. An interruption from
+            the keyboard always raises `SolveInterrupted`, which carries it too.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np
@@ -81,18 +83,28 @@ def solve(
         )
     times = _require_times(times)
     max_steps = _require_max_steps(max_steps)
-    dynamics = on_device(dynamics)
+    if progress is not None and not callable(progress):
+        raise TypeError(
+            f"`progress` must be a function of the records done and to do, got {progress!r}"
+        )
     params = at_the_door(dynamics.problem, params)
     runner: _Runner
     if isinstance(dynamics, GradientDescent):
-        runner = _Descent(dynamics, params, times, max_steps)
+        if not (rtol is None and atol is None and solver is None):
+            raise TypeError(
+                "`rtol`, `atol` and `solver` are for flows: gradient descent takes its own steps"
+            )
+        # On the host the learning rate is in double precision, even where JAX has none.
+        steps = descent.steps_at(times, dynamics.learning_rate)
+        runner = _Descent(on_device(dynamics), params, steps, max_steps)
     elif isinstance(dynamics, Flow):
+        _require_one_dtype(params)
         rtol, atol = _require_tolerances(rtol, atol, params)
         solver = _require_solver(solver, rtol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = flow.Integrator(solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
-        runner = _Flow(dynamics, params, times, integrator, max_steps)
+        runner = _Flow(on_device(dynamics), params, times, integrator, max_steps)
     else:
         raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
 
@@ -111,12 +123,12 @@ def solve(
     trajectory = Trajectory(
         times[: len(records)], _stack(records, params), status, runner.statistics()
     )
-    if status == Status.COMPLETED or not throw:
-        return trajectory
     message = f"{status} {runner.where()}: {status.remedy}"
     if interruption is not None:
         raise SolveInterrupted(message, trajectory) from interruption
-    raise SolveError(message, trajectory)
+    if throw and status != Status.COMPLETED:
+        raise SolveError(message, trajectory)
+    return trajectory
 
 
 class _Runner(Protocol):
@@ -129,18 +141,19 @@ class _Descent:
     """Gradient descent from record to record."""
 
     def __init__(
-        self, dynamics: GradientDescent, params: PyTree, times: np.ndarray, max_steps: int | None
+        self, dynamics: GradientDescent, params: PyTree, steps: np.ndarray, max_steps: int | None
     ):
-        self.dynamics, self.max_steps = dynamics, max_steps
-        self.steps = descent.steps_at(times, dynamics.learning_rate)
+        self.dynamics, self.steps, self.max_steps = dynamics, steps, max_steps
         self.state = descent.start_descent(params)
 
     def advance(self, index: int) -> tuple[Status, PyTree]:
         if self.max_steps is not None and self.steps[index] > self.max_steps:
             return Status.TOO_MANY_STEPS, None
         self.state = descent.descend_to(self.dynamics, self.state, jnp.asarray(self.steps[index]))
-        status = Status.COMPLETED if bool(self.state.finite) else Status.NON_FINITE
-        return status, self.state.params
+        size = float(self.state.size)
+        if size <= float(self.state.bound):
+            return Status.COMPLETED, self.state.params
+        return (Status.DIVERGED if np.isfinite(size) else Status.NON_FINITE), None
 
     def statistics(self) -> Statistics:
         steps = int(self.state.step)
@@ -175,8 +188,11 @@ class _Flow:
             jnp.asarray(self.times[-1], dtype),
             jnp.asarray(self.max_steps, jnp.int32),
         )
-        reached = self.state.time >= jnp.asarray(self.times[index], dtype)
-        return (Status.COMPLETED if reached else _STATUS[int(self.state.code)]), record
+        code = int(self.state.code)
+        reached = bool(self.state.time >= jnp.asarray(self.times[index], dtype))
+        # A record that was reached with the last step allowed is a record all the same.
+        completed = reached and code != flow.DIVERGED
+        return (Status.COMPLETED if completed else _STATUS[code]), record
 
     def statistics(self) -> Statistics:
         evaluations = flow.velocity_evaluations(self.integrator.solver, self.state)
@@ -204,7 +220,10 @@ def _stack(records: Sequence[PyTree], like: PyTree) -> PyTree:
 
 
 def _require_times(times: Any) -> np.ndarray:
-    times = np.asarray(times, dtype=np.float64)
+    try:
+        times = np.asarray(times, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"`times` must be a list of numbers, got {times!r}") from None
     if times.ndim != 1 or times.size == 0:
         raise ValueError(
             f"`times` must be a list of at least one time, got an array of shape {times.shape}"
@@ -222,7 +241,7 @@ def _require_max_steps(max_steps: Any) -> int | None:
         return None
     if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
         raise ValueError(f"`max_steps` must be an integer of at least 1, got {max_steps!r}")
-    return int(max_steps)
+    return min(int(max_steps), np.iinfo(np.int32).max)
 
 
 def _require_tolerances(
@@ -231,7 +250,8 @@ def _require_tolerances(
     epsilon = rounding_of(params)
     single = epsilon > 1e-10
     if rtol is None:
-        rtol = 1e-4 if single else 1e-8
+        rtol = max(1e-4, 8 * epsilon) if single else 1e-8
+    rtol = _require_number(rtol, "rtol")
     if not np.isfinite(rtol) or rtol < 4 * epsilon:
         raise ValueError(
             f"`rtol` must be at least {4 * epsilon:.1e}, what the dtype of the params can resolve, "
@@ -239,9 +259,28 @@ def _require_tolerances(
         )
     if atol is None:
         atol = rtol / 100
-    if not np.isfinite(atol) or atol < 0:
-        raise ValueError(f"`atol` must be finite and at least 0, got {atol}")
+    atol = _require_number(atol, "atol")
+    if not np.isfinite(atol) or atol <= 0:
+        raise ValueError(
+            f"`atol` must be positive and finite, got {atol}: it is the tolerance where params "
+            "are near zero"
+        )
     return rtol, atol
+
+
+def _require_number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"`{name}` must be a number, got {value!r} of type {type(value).__name__}")
+    return float(value)
+
+
+def _require_one_dtype(params: PyTree) -> None:
+    dtypes = sorted({leaf.dtype.name for leaf in jax.tree.leaves(params)})
+    if len(dtypes) > 1:
+        raise TypeError(
+            f"a flow needs params of one dtype, got {' and '.join(dtypes)}: convert them, for "
+            "example with `jax.tree.map(lambda leaf: leaf.astype(float), params)`"
+        )
 
 
 def _require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
@@ -256,6 +295,11 @@ def _require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
             f"`solver` must be a diffrax solver, got {type(solver).__name__}: "
             "for example `diffrax.Dopri8()`"
         )
+    if isinstance(solver, diffrax.LeapfrogMidpoint):
+        raise TypeError(
+            "`solver` must allow steps of varying size, got LeapfrogMidpoint, which does not: for "
+            "example `diffrax.Dopri8()`"
+        )
     if solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
         raise TypeError(
             "`solver` must be one for ordinary differential equations with a single term, got "
@@ -265,12 +309,9 @@ def _require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
 
 
 def _warn_beyond(dynamics: Flow, params: PyTree) -> None:
-    """Warns where an equation of motion is asked for an order that its series does not support.
-
-    From gradients alone: they cost order + 2 of them, exact counter terms a compilation as well.
-    """
+    """Warns where an equation of motion is asked for an order that its series does not support."""
     if isinstance(dynamics, EquationOfMotion) and dynamics.order > 0:
         measured = measure_convergence(
-            dynamics.problem, params, dynamics.learning_rate, dynamics.order + 1, "orbit"
+            dynamics.problem, params, dynamics.learning_rate, dynamics.order, dynamics.method
         )
         measured.warn_beyond(dynamics.order, caller=4)

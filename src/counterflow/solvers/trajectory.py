@@ -4,13 +4,19 @@ import enum
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Array, Float, PyTree
+
+from ..problem.tree import norm
+
+#: How many times their size at the start params may reach before a run counts as diverged.
+GROWTH = 1e20
 
 
 class Status(enum.StrEnum):
     """How a run ended; compares equal to its text."""
 
     COMPLETED = "completed"
+    DIVERGED = "diverged"
     NON_FINITE = "non-finite values"
     STEP_VANISHED = "step vanished"
     TOO_MANY_STEPS = "too many steps"
@@ -22,24 +28,30 @@ class Status(enum.StrEnum):
         return _REMEDIES[self]
 
 
+_LARGE = (
+    "use a smaller learning rate (descent is unstable above 2/sharpness); for an equation of "
+    "motion, `convergence(params)` says whether its series converges; the records before are kept"
+)
 _REMEDIES = {
     Status.COMPLETED: "",
-    Status.NON_FINITE: (
-        "the params grew without bound: use a smaller learning rate (descent is unstable above "
-        "2/sharpness), and for an equation of motion see `convergence(params)`, which says whether "
-        "its series converges; the records before are kept"
-    ),
+    Status.DIVERGED: f"the params grew {GROWTH:.0e} times their size at the start: {_LARGE}",
+    Status.NON_FINITE: f"the params or the velocity are no longer numbers: {_LARGE}",
     Status.STEP_VANISHED: (
         "the solver's step shrank to nothing, as it does where a flow blows up in finite time, is "
         "not smooth or cannot reach the tolerance in this precision: look at the last record, "
         "loosen `rtol` and `atol`, or use double precision; the records before are kept"
     ),
     Status.TOO_MANY_STEPS: (
-        "the flow is stiff or the tolerance tight: raise `max_steps`, loosen `rtol` and `atol`, or "
-        "pass another `solver`; the records before are kept"
+        "raise `max_steps`; of a flow, which is stiff or asked for a tight tolerance, loosen "
+        "`rtol` and `atol` or pass another `solver`; the records before are kept"
     ),
     Status.INTERRUPTED: "the records before the interruption are kept",
 }
+
+
+def divergence_bound(params: PyTree) -> Float[Array, ""]:
+    """The size beyond which a run from `params` counts as diverged."""
+    return GROWTH * (1 + norm(params))
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class Trajectory:
         span = f", t = {self.times[0]:g} … {self.times[-1]:g}" if count else ""
         cost = "uncounted" if stats.gradient_evaluations is None else stats.gradient_evaluations
         return (
-            f"Trajectory({count} records{span}; {self.status}; {stats.solver}, "
+            f"Trajectory({count} record{'s'[: count != 1]}{span}; {self.status}; {stats.solver}, "
             f"{cost} gradient evaluations, {stats.accepted_steps} steps accepted, "
             f"{stats.rejected_steps} rejected)"
         )

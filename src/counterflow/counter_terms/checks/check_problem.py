@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from ...problem.numbers import require_order
 from ...problem.problem import Problem
-from ...problem.requirements import as_params, at_the_door
+from ...problem.requirements import as_params, require_problem
 from ...problem.tree import on_device
 from .questions import (
     MARKS,
@@ -82,8 +82,7 @@ def check_problem(problem: Problem, params: PyTree, order: int = 2) -> ProblemRe
         ✓ dtype        float64
         ...
     """
-    if not isinstance(problem, Problem):
-        at_the_door(problem, params)  # says what is wrong, as everywhere
+    require_problem(problem)
     order = require_order(order, "order", "0 is gradient flow, 1 the paper's equation of motion")
     # The report is where things are told, so nothing is told as a warning besides.
     with warnings.catch_warnings():

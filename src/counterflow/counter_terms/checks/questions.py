@@ -199,7 +199,7 @@ def _measure_smoothness(
 def _describe_kink(problem: Problem, params: PyTree, kink: Kink, order: int) -> str:
     names = suspects(problem.evaluate, params, kink.order)
     reason = f", probably because of {', '.join(names)}" if names else ""
-    where = f"at {kink.distance:.2g} times the size of params{reason}"
+    where = f"at a distance of {kink.distance:.2g} times the size of params{reason}"
     if kink.order < 0:
         return f"not continuous: the loss jumps {where}, so the theory does not apply"
     what = f"derivative {kink.order} of the gradient" if kink.order else "the gradient"
