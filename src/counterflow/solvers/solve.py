@@ -14,12 +14,16 @@ from ..dynamics.dynamics import Dynamics, Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.requirements import at_the_door
-from ..problem.tree import on_device, rounding_of
+from ..problem.tree import on_device
 from . import descent, flow
+from .requirements import (
+    require_max_steps,
+    require_one_dtype,
+    require_solver,
+    require_times,
+    require_tolerances,
+)
 from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
-
-# A method of higher order pays at tight tolerances.
-_DOPRI8_BELOW = 1e-7
 
 _STATUS = {
     flow.RUNNING: Status.COMPLETED,
@@ -81,8 +85,8 @@ def solve(
             "`dynamics` must be a GradientDescent, GradientFlow or EquationOfMotion, got "
             f"{type(dynamics).__name__}"
         )
-    times = _require_times(times)
-    max_steps = _require_max_steps(max_steps)
+    times = require_times(times)
+    max_steps = require_max_steps(max_steps)
     if progress is not None and not callable(progress):
         raise TypeError(
             f"`progress` must be a function of the records done and to do, got {progress!r}"
@@ -98,9 +102,9 @@ def solve(
         steps = descent.steps_at(times, dynamics.learning_rate)
         runner = _Descent(on_device(dynamics), params, steps, max_steps)
     elif isinstance(dynamics, Flow):
-        _require_one_dtype(params)
-        rtol, atol = _require_tolerances(rtol, atol, params)
-        solver = _require_solver(solver, rtol)
+        require_one_dtype(params)
+        rtol, atol = require_tolerances(rtol, atol, params)
+        solver = require_solver(solver, rtol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = flow.Integrator(solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
@@ -217,95 +221,6 @@ def _stack(records: Sequence[PyTree], like: PyTree) -> PyTree:
     if not records:
         return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), like)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
-
-
-def _require_times(times: Any) -> np.ndarray:
-    try:
-        times = np.asarray(times, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"`times` must be a list of numbers, got {times!r}") from None
-    if times.ndim != 1 or times.size == 0:
-        raise ValueError(
-            f"`times` must be a list of at least one time, got an array of shape {times.shape}"
-        )
-    if not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0) or times[0] < 0:
-        raise ValueError(
-            "`times` must be finite, increasing and at least 0, where the params given are those "
-            f"at time 0, got {np.array2string(times, threshold=6)}"
-        )
-    return times
-
-
-def _require_max_steps(max_steps: Any) -> int | None:
-    if max_steps is None:
-        return None
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
-        raise ValueError(f"`max_steps` must be an integer of at least 1, got {max_steps!r}")
-    return min(int(max_steps), np.iinfo(np.int32).max)
-
-
-def _require_tolerances(
-    rtol: float | None, atol: float | None, params: PyTree
-) -> tuple[float, float]:
-    epsilon = rounding_of(params)
-    single = epsilon > 1e-10
-    if rtol is None:
-        rtol = max(1e-4, 8 * epsilon) if single else 1e-8
-    rtol = _require_number(rtol, "rtol")
-    if not np.isfinite(rtol) or rtol < 4 * epsilon:
-        raise ValueError(
-            f"`rtol` must be at least {4 * epsilon:.1e}, what the dtype of the params can resolve, "
-            f"got {rtol}" + (": enable double precision in JAX for a tighter one" if single else "")
-        )
-    if atol is None:
-        atol = rtol / 100
-    atol = _require_number(atol, "atol")
-    if not np.isfinite(atol) or atol <= 0:
-        raise ValueError(
-            f"`atol` must be positive and finite, got {atol}: it is the tolerance where params "
-            "are near zero"
-        )
-    return rtol, atol
-
-
-def _require_number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"`{name}` must be a number, got {value!r} of type {type(value).__name__}")
-    return float(value)
-
-
-def _require_one_dtype(params: PyTree) -> None:
-    dtypes = sorted({leaf.dtype.name for leaf in jax.tree.leaves(params)})
-    if len(dtypes) > 1:
-        raise TypeError(
-            f"a flow needs params of one dtype, got {' and '.join(dtypes)}: convert them, for "
-            "example with `jax.tree.map(lambda leaf: leaf.astype(float), params)`"
-        )
-
-
-def _require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
-    if solver is None:
-        return diffrax.Tsit5() if rtol >= _DOPRI8_BELOW else diffrax.Dopri8()
-    if isinstance(solver, type) and issubclass(solver, diffrax.AbstractSolver):
-        raise TypeError(
-            f"`solver` must be an instance, got the class: write `diffrax.{solver.__name__}()`"
-        )
-    if not isinstance(solver, diffrax.AbstractSolver):
-        raise TypeError(
-            f"`solver` must be a diffrax solver, got {type(solver).__name__}: "
-            "for example `diffrax.Dopri8()`"
-        )
-    if isinstance(solver, diffrax.LeapfrogMidpoint):
-        raise TypeError(
-            "`solver` must allow steps of varying size, got LeapfrogMidpoint, which does not: for "
-            "example `diffrax.Dopri8()`"
-        )
-    if solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
-        raise TypeError(
-            "`solver` must be one for ordinary differential equations with a single term, got "
-            f"{type(solver).__name__}: for example `diffrax.Dopri8()`"
-        )
-    return solver
 
 
 def _warn_beyond(dynamics: Flow, params: PyTree) -> None:

@@ -1,0 +1,107 @@
+"""What `solve` asks of its arguments, before anything is run."""
+
+from typing import Any
+
+import diffrax
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..problem.tree import rounding_of
+
+# A method of higher order pays at tight tolerances.
+_DOPRI8_BELOW = 1e-7
+
+
+def require_times(times: Any) -> np.ndarray:
+    """The times as an array; raises unless they are increasing numbers from 0 on."""
+    try:
+        times = np.asarray(times, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"`times` must be a list of numbers, got {times!r}") from None
+    if times.ndim != 1 or times.size == 0:
+        raise ValueError(
+            f"`times` must be a list of at least one time, got an array of shape {times.shape}"
+        )
+    if not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0) or times[0] < 0:
+        raise ValueError(
+            "`times` must be finite, increasing and at least 0, where the params given are those "
+            f"at time 0, got {np.array2string(times, threshold=6)}"
+        )
+    return times
+
+
+def require_max_steps(max_steps: Any) -> int | None:
+    """The number of steps allowed; raises unless it is a positive integer or `None`."""
+    if max_steps is None:
+        return None
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
+        raise ValueError(f"`max_steps` must be an integer of at least 1, got {max_steps!r}")
+    return min(int(max_steps), np.iinfo(np.int32).max)
+
+
+def require_tolerances(
+    rtol: float | None, atol: float | None, params: PyTree
+) -> tuple[float, float]:
+    """`rtol` and `atol`, or their defaults; raises unless the params' dtype can resolve them."""
+    epsilon = rounding_of(params)
+    single = epsilon > 1e-10
+    if rtol is None:
+        rtol = max(1e-4, 8 * epsilon) if single else 1e-8
+    rtol = _require_number(rtol, "rtol")
+    if not np.isfinite(rtol) or rtol < 4 * epsilon:
+        raise ValueError(
+            f"`rtol` must be at least {4 * epsilon:.1e}, what the dtype of the params can resolve, "
+            f"got {rtol}" + (": enable double precision in JAX for a tighter one" if single else "")
+        )
+    if atol is None:
+        atol = rtol / 100
+    atol = _require_number(atol, "atol")
+    if not np.isfinite(atol) or atol <= 0:
+        raise ValueError(
+            f"`atol` must be positive and finite, got {atol}: it is the tolerance where params "
+            "are near zero"
+        )
+    return rtol, atol
+
+
+def _require_number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"`{name}` must be a number, got {value!r} of type {type(value).__name__}")
+    return float(value)
+
+
+def require_one_dtype(params: PyTree) -> None:
+    """Raises unless all params have the same dtype."""
+    dtypes = sorted({leaf.dtype.name for leaf in jax.tree.leaves(params)})
+    if len(dtypes) > 1:
+        raise TypeError(
+            f"a flow needs params of one dtype, got {' and '.join(dtypes)}: convert them, for "
+            "example with `jax.tree.map(lambda leaf: leaf.astype(float), params)`"
+        )
+
+
+def require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
+    """The solver, or the default for a tolerance; raises unless it is one that fits a flow."""
+    if solver is None:
+        return diffrax.Tsit5() if rtol >= _DOPRI8_BELOW else diffrax.Dopri8()
+    if isinstance(solver, type) and issubclass(solver, diffrax.AbstractSolver):
+        raise TypeError(
+            f"`solver` must be an instance, got the class: write `diffrax.{solver.__name__}()`"
+        )
+    if not isinstance(solver, diffrax.AbstractSolver):
+        raise TypeError(
+            f"`solver` must be a diffrax solver, got {type(solver).__name__}: "
+            "for example `diffrax.Dopri8()`"
+        )
+    if isinstance(solver, diffrax.LeapfrogMidpoint):
+        raise TypeError(
+            "`solver` must allow steps of varying size, got LeapfrogMidpoint, which does not: for "
+            "example `diffrax.Dopri8()`"
+        )
+    if solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
+        raise TypeError(
+            "`solver` must be one for ordinary differential equations with a single term, got "
+            f"{type(solver).__name__}: for example `diffrax.Dopri8()`"
+        )
+    return solver
