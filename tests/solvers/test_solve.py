@@ -372,3 +372,22 @@ def test_a_trajectory_says_what_it_is():
         "Trajectory(2 records, t = 0 … 0.5; completed; gradient descent, 5 gradient evaluations, "
         "5 steps accepted, 0 rejected)"
     )
+
+
+@pytest.mark.parametrize("learning_rate", [0.1, 0.01, 3e-4])
+def test_descent_without_double_precision_finds_its_own_times(learning_rate):
+    with jax.enable_x64(False):
+        descent = cf.GradientDescent(CUBIC, learning_rate)
+        trajectory = cf.solve(descent, jnp.ones(1), learning_rate * np.arange(0, 1001, 500))
+    assert trajectory.statistics.accepted_steps == 1000
+
+
+def test_a_learning_rate_in_single_precision_finds_its_times():
+    descent = cf.GradientDescent(CUBIC, jnp.float32(0.1))
+    assert cf.solve(descent, jnp.ones(1), [10.0]).statistics.accepted_steps == 100
+
+
+def test_a_series_that_diverges_at_the_start_is_told():
+    flow = cf.EquationOfMotion(cf.Problem(lambda theta: jnp.sum(theta**4) / 4), 0.3, order=4)
+    with pytest.warns(UserWarning, match="grow from the first on"):
+        cf.solve(flow, jnp.array([1.0, 2.0]), [0.1], throw=False)
