@@ -14,6 +14,21 @@ from .dynamics.dynamics import Dynamics as Dynamics, Flow as Flow
 from .dynamics.equation_of_motion import EquationOfMotion as EquationOfMotion
 from .dynamics.gradient_descent import GradientDescent as GradientDescent
 from .dynamics.gradient_flow import GradientFlow as GradientFlow
+from .errors.compare import compare as compare
+from .errors.comparison import (
+    ComparedPrediction as ComparedPrediction,
+    Comparison as Comparison,
+)
+from .errors.interruption import RunInterrupted as RunInterrupted
+from .errors.learning_rate_bound import (
+    LearningRateBound as LearningRateBound,
+    learning_rate_bound as learning_rate_bound,
+)
+from .errors.predict_error import (
+    ErrorPrediction as ErrorPrediction,
+    PredictedError as PredictedError,
+    predict_error as predict_error,
+)
 from .problem.problem import Problem as Problem
 from .solvers.solve import solve as solve
 from .solvers.trajectory import (

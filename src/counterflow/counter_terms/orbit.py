@@ -5,7 +5,8 @@
 not single counter terms; but it works wherever there is a gradient.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from math import comb
 from typing import Any
 
@@ -22,19 +23,44 @@ Gradient = Callable[[PyTree], PyTree]
 
 def velocity(gradient: Gradient, params: PyTree, learning_rate: Any, order: int) -> PyTree:
     """`dθ/dt = −Σ_j w_j g(θ_j)` over `order + 1` gradients, without a division by η."""
-    first, *weights = map(float, velocity_weights(tuple(range(order + 1))))
-    start = gradient(params)
-    total = scaled(-first, start)
+    weights = velocity_weights(tuple(range(order + 1)))
+    return _along_orbit(gradient, params, learning_rate, [[-w for w in weights]])[0]
 
-    def body(carry, weight):
-        point, slope, total = carry
+
+def velocity_and_remainder(
+    gradient: Gradient, params: PyTree, learning_rate: Any, order: int
+) -> tuple[PyTree, PyTree]:
+    """The velocity, and the first difference that it drops, from `order + 2` gradients.
+
+    The remainder is this velocity minus the one of the next order, `(−1)^{γ+1}/(γ + 2) Δ^{γ+1} g`.
+    """
+    here = (*velocity_weights(tuple(range(order + 1))), Fraction(0))
+    further = velocity_weights(tuple(range(order + 2)))
+    dropped = [b - a for a, b in zip(here, further, strict=True)]
+    velocity, remainder = _along_orbit(
+        gradient, params, learning_rate, [[-w for w in here], dropped]
+    )
+    return velocity, remainder
+
+
+def _along_orbit(
+    gradient: Gradient, params: PyTree, learning_rate: Any, rows: Sequence[Sequence[Fraction]]
+) -> tuple[PyTree, ...]:
+    """The sums `Σ_j row[j] g(θ_j)` along the orbit, one for each row of weights."""
+    first, *others = [[float(weight) for weight in column] for column in zip(*rows, strict=True)]
+    start = gradient(params)
+    totals = tuple(scaled(weight, start) for weight in first)
+
+    def body(carry, weights):
+        point, slope, totals = carry
         point = descend(point, slope, learning_rate)
         slope = gradient(point)
-        return (point, slope, add_scaled(total, -weight, slope)), None
+        totals = tuple(add_scaled(t, w, slope) for t, w in zip(totals, weights, strict=True))
+        return (point, slope, totals), None
 
-    if order > 0:
-        (_, _, total), _ = jax.lax.scan(body, (params, start, total), jnp.array(weights))
-    return total
+    if others:
+        (_, _, totals), _ = jax.lax.scan(body, (params, start, totals), jnp.array(others))
+    return totals
 
 
 def difference_sizes(

@@ -11,7 +11,7 @@ from ..problem.noun import noun, set_fields, static
 from ..problem.numbers import require_learning_rate, require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door, require_problem
-from ..problem.tree import weighted_sum
+from ..problem.tree import scaled, weighted_sum
 from .convergence import Convergence, measure_convergence
 from .dynamics import Flow
 
@@ -75,6 +75,22 @@ class EquationOfMotion(Flow):
     def velocity(self, params: PyTree) -> PyTree:
         return _velocity(self, params)
 
+    def velocity_and_remainder(self, params: PyTree) -> tuple[PyTree, PyTree]:
+        """The velocity, and by how much it exceeds the exact one, to leading order.
+
+        The remainder drives the discretization error: `η^{γ+1} ξ̃_γ`, the first counter term left
+        out; of the method `orbit`, the first difference of gradients left out.
+        """
+        gradient = self.problem.gradient
+        if self.method == "orbit":
+            return orbit.velocity_and_remainder(gradient, params, self.learning_rate, self.order)
+        *kept, dropped = SERIES_METHODS[self.method](gradient, params, self.order + 1)
+        velocity = weighted_sum(self._powers(), kept)
+        return velocity, scaled(self.learning_rate ** (self.order + 1), dropped)
+
+    def _powers(self) -> list[Any]:
+        return [-(self.learning_rate**power) for power in range(self.order + 1)]
+
     def convergence(self, params: PyTree, terms: int | None = None) -> Convergence:
         """Whether the series in η is converging at `params`, and at which order to stop.
 
@@ -109,5 +125,4 @@ def _velocity(flow: EquationOfMotion, params: PyTree) -> PyTree:
     if flow.method == "orbit":
         return orbit.velocity(gradient, params, flow.learning_rate, flow.order)
     series = SERIES_METHODS[flow.method](gradient, params, flow.order)
-    powers = [-(flow.learning_rate**power) for power in range(flow.order + 1)]
-    return weighted_sum(powers, series)
+    return weighted_sum(flow._powers(), series)

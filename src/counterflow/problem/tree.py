@@ -1,6 +1,7 @@
 """Arithmetic on pytrees of arrays: a parameter vector is a pytree, and so is everything like it."""
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 import jax
@@ -42,6 +43,16 @@ def inner(tree: PyTree, other: PyTree) -> Float[Array, ""]:
 def norm(tree: PyTree) -> Float[Array, ""]:
     """The Euclidean norm of a tree as one vector."""
     return jnp.sqrt(inner(tree, tree))
+
+
+def rms(tree: PyTree) -> Float[Array, ""]:
+    """The root mean square of all entries of a tree."""
+    return norm(tree) / sqrt(sum(leaf.size for leaf in jax.tree.leaves(tree)))
+
+
+def distance(tree: PyTree, other: PyTree) -> Float[Array, ""]:
+    """The Euclidean norm of the difference of two trees."""
+    return norm(add_scaled(tree, -1, other))
 
 
 def is_finite(tree: PyTree) -> Array:

@@ -5,7 +5,8 @@ records and go on from there: it keeps the solver's own next step when a record 
 and everything it needs to go on is in one state.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
-from ..problem.tree import is_finite, norm
+from ..problem.tree import is_finite, norm, rms
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where
@@ -46,19 +47,52 @@ class FlowState(eqx.Module):
     bound: Float[Array, ""]
 
 
+class Measure(NamedTuple):
+    """What the step-size controller looks at.
+
+    Attributes:
+        view: Maps a step's old state, new state and error estimate to trees of one structure, in
+            which the error is compared with the states entry by entry.
+        norm: The size of the errors so compared; a step is kept if it is below one.
+    """
+
+    view: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, PyTree]]
+    norm: Callable[[PyTree], Any]
+
+
+def _everything(old: PyTree, new: PyTree, error: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+    return old, new, error
+
+
+EVERYTHING = Measure(_everything, rms)
+
+
 class Integrator(eqx.Module):
     """A diffrax solver with a controller: how a flow is stepped."""
 
     solver: diffrax.AbstractSolver
     controller: diffrax.PIDController
+    measure: Measure = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
-    def __init__(self, solver: diffrax.AbstractSolver, rtol: float, atol: float, dtype: Any):
+    def __init__(
+        self,
+        solver: diffrax.AbstractSolver,
+        rtol: float,
+        atol: float,
+        dtype: Any,
+        measure: Measure = EVERYTHING,
+    ):
+        self.measure = measure
         # Proportional-integral control, which rejects fewer steps than the integral control that
         # is diffrax's default.
         # Tolerances are arrays so that another one does not compile anew.
         self.controller = diffrax.PIDController(
-            rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype), pcoeff=0.3, icoeff=0.4
+            rtol=jnp.asarray(rtol, dtype),
+            atol=jnp.asarray(atol, dtype),
+            pcoeff=0.3,
+            icoeff=0.4,
+            norm=measure.norm,
         )
         self.dense = isinstance(solver, DENSE_SOLVERS)
         if not isinstance(solver, diffrax.AbstractAdaptiveSolver):
@@ -123,8 +157,9 @@ def _first_step_size(flow: Flow, integrator: Integrator, params: PyTree) -> Floa
     controller = integrator.controller
 
     def size(tree: PyTree) -> Any:
+        here, _, seen = integrator.measure.view(params, params, tree)
         scaled = jax.tree.map(
-            lambda a, b: a / (controller.atol + jnp.abs(b) * controller.rtol), tree, params
+            lambda a, b: a / (controller.atol + jnp.abs(b) * controller.rtol), seen, here
         )
         return jnp.asarray(controller.norm(scaled))
 
@@ -186,13 +221,14 @@ def _attempt(
     params, error, dense_info, solver_state, _ = solver.step(
         TERM, state.time, end, state.params, flow, state.solver_state, state.made_jump
     )
+    old, new, seen = integrator.measure.view(state.params, params, error)
     keep, next_start, next_end, made_jump, controller_state, _ = controller.adapt_step_size(
         state.time,
         end,
-        state.params,
-        params,
+        old,
+        new,
         flow,
-        error,
+        seen,
         _error_order(solver),
         state.controller_state,
     )

@@ -1,12 +1,11 @@
 """One way to run every dynamics: `solve`."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics.convergence import measure_convergence
@@ -19,19 +18,13 @@ from . import descent, flow
 from .requirements import (
     require_max_steps,
     require_one_dtype,
+    require_progress,
     require_solver,
     require_times,
     require_tolerances,
 )
-from .trajectory import SolveError, SolveInterrupted, Statistics, Status, Trajectory
-
-_STATUS = {
-    flow.RUNNING: Status.COMPLETED,
-    flow.DIVERGED: Status.DIVERGED,
-    flow.NON_FINITE: Status.NON_FINITE,
-    flow.STEP_VANISHED: Status.STEP_VANISHED,
-    flow.TOO_MANY_STEPS: Status.TOO_MANY_STEPS,
-}
+from .runners import DescentRunner, FlowRunner, Runner, stack
+from .trajectory import SolveError, SolveInterrupted, Status, Trajectory
 
 
 def solve(
@@ -87,12 +80,9 @@ def solve(
         )
     times = require_times(times)
     max_steps = require_max_steps(max_steps)
-    if progress is not None and not callable(progress):
-        raise TypeError(
-            f"`progress` must be a function of the records done and to do, got {progress!r}"
-        )
+    require_progress(progress)
     params = at_the_door(dynamics.problem, params)
-    runner: _Runner
+    runner: Runner
     if isinstance(dynamics, GradientDescent):
         if not (rtol is None and atol is None and solver is None):
             raise TypeError(
@@ -100,7 +90,7 @@ def solve(
             )
         # On the host the learning rate is in double precision, even where JAX has none.
         steps = descent.steps_at(times, dynamics.learning_rate)
-        runner = _Descent(on_device(dynamics), params, steps, max_steps)
+        runner = DescentRunner(on_device(dynamics), params, steps, max_steps)
     elif isinstance(dynamics, Flow):
         require_one_dtype(params)
         rtol, atol = require_tolerances(rtol, atol, params)
@@ -108,7 +98,7 @@ def solve(
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = flow.Integrator(solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
-        runner = _Flow(on_device(dynamics), params, times, integrator, max_steps)
+        runner = FlowRunner(on_device(dynamics), params, times, integrator, max_steps)
     else:
         raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
 
@@ -125,7 +115,7 @@ def solve(
     except KeyboardInterrupt as error:
         status, interruption = Status.INTERRUPTED, error
     trajectory = Trajectory(
-        times[: len(records)], _stack(records, params), status, runner.statistics()
+        times[: len(records)], stack(records, params), status, runner.statistics()
     )
     message = f"{status} {runner.where()}: {status.remedy}"
     if interruption is not None:
@@ -133,94 +123,6 @@ def solve(
     if throw and status != Status.COMPLETED:
         raise SolveError(message, trajectory)
     return trajectory
-
-
-class _Runner(Protocol):
-    def advance(self, index: int) -> tuple[Status, PyTree]: ...
-    def statistics(self) -> Statistics: ...
-    def where(self) -> str: ...
-
-
-class _Descent:
-    """Gradient descent from record to record."""
-
-    def __init__(
-        self, dynamics: GradientDescent, params: PyTree, steps: np.ndarray, max_steps: int | None
-    ):
-        self.dynamics, self.steps, self.max_steps = dynamics, steps, max_steps
-        self.state = descent.start_descent(params)
-
-    def advance(self, index: int) -> tuple[Status, PyTree]:
-        if self.max_steps is not None and self.steps[index] > self.max_steps:
-            return Status.TOO_MANY_STEPS, None
-        self.state = descent.descend_to(self.dynamics, self.state, jnp.asarray(self.steps[index]))
-        size = float(self.state.size)
-        if size <= float(self.state.bound):
-            return Status.COMPLETED, self.state.params
-        return (Status.DIVERGED if np.isfinite(size) else Status.NON_FINITE), None
-
-    def statistics(self) -> Statistics:
-        steps = int(self.state.step)
-        return Statistics(steps * self.dynamics.gradient_evaluations, steps, 0, "gradient descent")
-
-    def where(self) -> str:
-        return f"at step {int(self.state.step)}"
-
-
-class _Flow:
-    """A flow from record to record."""
-
-    def __init__(
-        self,
-        dynamics: Flow,
-        params: PyTree,
-        times: np.ndarray,
-        integrator: flow.Integrator,
-        max_steps: int | None,
-    ):
-        self.dynamics, self.integrator, self.times = dynamics, integrator, times
-        self.max_steps = 1_000_000 if max_steps is None else max_steps
-        self.state = flow.start_flow(dynamics, integrator, params)
-
-    def advance(self, index: int) -> tuple[Status, PyTree]:
-        dtype = self.state.time.dtype
-        self.state, record = flow.flow_to(
-            self.dynamics,
-            self.integrator,
-            self.state,
-            jnp.asarray(self.times[index], dtype),
-            jnp.asarray(self.times[-1], dtype),
-            jnp.asarray(self.max_steps, jnp.int32),
-        )
-        code = int(self.state.code)
-        reached = bool(self.state.time >= jnp.asarray(self.times[index], dtype))
-        # A record that was reached with the last step allowed is a record all the same.
-        completed = reached and code != flow.DIVERGED
-        return (Status.COMPLETED if completed else _STATUS[code]), record
-
-    def statistics(self) -> Statistics:
-        evaluations = flow.velocity_evaluations(self.integrator.solver, self.state)
-        cost = self.dynamics.gradient_evaluations
-        return Statistics(
-            gradient_evaluations=None if evaluations is None else evaluations * cost,
-            accepted_steps=int(self.state.accepted),
-            rejected_steps=int(self.state.rejected),
-            solver=_solver_name(self.integrator.solver),
-        )
-
-    def where(self) -> str:
-        return f"at time {float(self.state.time):g}"
-
-
-def _solver_name(solver: diffrax.AbstractSolver) -> str:
-    inner = f"({_solver_name(solver.solver)})" if isinstance(solver, diffrax.HalfSolver) else ""
-    return type(solver).__name__ + inner
-
-
-def _stack(records: Sequence[PyTree], like: PyTree) -> PyTree:
-    if not records:
-        return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), like)
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
 
 
 def _warn_beyond(dynamics: Flow, params: PyTree) -> None:

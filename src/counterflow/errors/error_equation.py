@@ -1,0 +1,144 @@
+"""The equation of the discretization error: a flow together with what is predicted of its error.
+
+With the exact field `F` of gradient descent and the field `F_γ` of a flow, the discretization error
+`e = θ(t) − θ_k` obeys `ė = F_γ(θ) − F(θ − e)`. Everything here is that equation, more or less
+completely, driven by the same `θ(t)`:
+
+    local        Ṡ = η^{γ+1} ξ̃_γ                  the paper's sum (Equation 12, Corollary 4.1)
+    propagated   ė = −(H + λI) e + η^{γ+1} ξ̃_γ    the leading order, uniformly in time
+    refined      ė = F_γ(θ) − F_{2γ+3}(θ − e)     the next order, all its terms included
+
+The refined one costs `2γ + 4` gradients by the method `orbit`; its distance from the other two says
+how far they are to be trusted. (Order γ + 2 would do to leading order; but at the orders of a flow
+worth predicting, `orbit` needs more to be as accurate as the series.)
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..counter_terms import orbit
+from ..dynamics.dynamics import Flow
+from ..dynamics.equation_of_motion import EquationOfMotion
+from ..problem.noun import noun
+from ..problem.problem import Problem
+from ..problem.tree import add_scaled, distance, norm, rms, scaled, zeros_like
+from ..solvers.flow import Measure
+
+
+class ErrorState(NamedTuple):
+    """The params of a flow and the predictions of its error, divided by `η^{γ+1}`."""
+
+    params: PyTree
+    local: PyTree
+    propagated: PyTree
+    refined: PyTree
+
+
+class PredictedErrors(NamedTuple):
+    """The predictions of a flow's discretization error at one time, each shaped like the params."""
+
+    local: PyTree
+    propagated: PyTree
+    refined: PyTree
+
+
+@noun
+class ErrorEquation(Flow):
+    """A flow together with the equations of its discretization error; its state an `ErrorState`."""
+
+    flow: EquationOfMotion
+
+    @property
+    def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The problem of the flow."""
+        return self.flow.problem
+
+    @property
+    def gradient_evaluations(self) -> int:
+        flow = self.flow
+        further = EquationOfMotion(flow.problem, 1.0, flow.order + 1, flow.method)
+        hessian_product, refined = 2, self._refined_order + 1
+        return further.gradient_evaluations + hessian_product + refined
+
+    def velocity(self, params: ErrorState) -> ErrorState:
+        flow, state = self.flow, params
+        velocity, remainder = flow.velocity_and_remainder(state.params)
+        source = scaled(1 / self.unit, remainder)
+        returned = self.problem.hessian_vector_product(state.params, state.propagated)
+        descent = add_scaled(state.params, -self.unit, state.refined)
+        exact = orbit.velocity(
+            self.problem.gradient, descent, flow.learning_rate, self._refined_order
+        )
+        return ErrorState(
+            params=velocity,
+            local=source,
+            propagated=add_scaled(source, -1, returned),
+            refined=scaled(1 / self.unit, add_scaled(velocity, -1, exact)),
+        )
+
+    @property
+    def _refined_order(self) -> int:
+        return 2 * self.flow.order + 3
+
+    @property
+    def unit(self) -> Float[Array, ""]:
+        """The unit `η^{γ+1}` of the errors in the state, in which they are of order one."""
+        return self.flow.learning_rate ** (self.flow.order + 1)
+
+    def start(self, params: PyTree, error: PyTree | None = None) -> ErrorState:
+        """The state at params whose discretization error is known, by default zero."""
+        error = zeros_like(params) if error is None else scaled(1 / self.unit, error)
+        return ErrorState(params, error, error, error)
+
+    def errors(self, state: ErrorState) -> PredictedErrors:
+        """The predicted errors of a state, in the units of the params."""
+        return PredictedErrors(*(scaled(self.unit, error) for error in state[1:]))
+
+
+# The share of the solver's tolerance for params that is spent on an error's own relative accuracy.
+_WEIGHT = 0.1
+
+
+def _view(
+    old: ErrorState, new: ErrorState, error: ErrorState
+) -> tuple[ErrorState, ErrorState, ErrorState]:
+    """The params entry by entry; the propagated errors each as a whole, relative as they decay.
+
+    The local sum is a quadrature: nothing depends on it, and it is as accurate as the rest.
+    """
+
+    def relative(error: PyTree, old: PyTree, new: PyTree) -> Array:
+        size = jnp.maximum(rms(old), rms(new))
+        return jnp.where(size > 0, _WEIGHT * rms(error) / jnp.where(size > 0, size, 1), 0)
+
+    propagated = relative(error.propagated, old.propagated, new.propagated)
+    refined = relative(error.refined, old.refined, new.refined)
+    one = jnp.ones_like(propagated)
+    return (
+        ErrorState(old.params, None, one, one),
+        ErrorState(new.params, None, one, one),
+        ErrorState(error.params, None, propagated, refined),
+    )
+
+
+def _norm(seen: ErrorState) -> Float[Array, ""]:
+    return jnp.maximum(rms(seen.params), jnp.maximum(seen.propagated, seen.refined))
+
+
+#: How the steps of an error equation are judged. A norm over the params alone would let the errors
+#: go wrong where they are stiff; a norm over everything alike would cost the params their accuracy.
+MEASURE = Measure(_view, _norm)
+
+
+def uncertainty(predicted: PyTree, errors: PredictedErrors) -> Float[Array, ""]:
+    """The estimated relative error of a prediction: its distance from the refined one."""
+    size = norm(errors.refined)
+    gap = distance(predicted, errors.refined)
+    return jnp.where(size > 0, gap / jnp.where(size > 0, size, 1), jnp.where(gap > 0, jnp.inf, 0))
+
+
+def percent(value: float) -> str:
+    """A relative error in words: two digits, more where they stand before the point."""
+    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"

@@ -1,0 +1,240 @@
+"""The discretization error of a flow, predicted without running gradient descent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from ..dynamics.equation_of_motion import EquationOfMotion
+from ..problem.problem import Problem
+from ..problem.requirements import at_the_door
+from ..problem.tree import norm, on_device, rounding_of
+from ..solvers.flow import Integrator
+from ..solvers.requirements import (
+    require_max_steps,
+    require_one_dtype,
+    require_progress,
+    require_solver,
+    require_tolerances,
+)
+from ..solvers.runners import FlowRunner, stack
+from ..solvers.trajectory import Statistics, Status
+from .error_equation import MEASURE, ErrorEquation, PredictedErrors, percent, uncertainty
+from .interruption import RunInterrupted
+from .requirements import require_error, require_records, require_steps
+
+# A prediction is good to a few digits at best; the flow need not be solved better than that.
+_RTOL, _RTOL_SINGLE = 1e-6, 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedError:
+    """One prediction of the discretization error at every record.
+
+    Attributes:
+        vectors: The predicted `e_k`, stacked along a new first axis of every leaf of the params.
+        norms: `‖e_k‖` as predicted.
+        uncertainty: The estimated relative error of the prediction, from the next order; it
+            estimates `‖predicted − measured‖ / ‖measured‖`. Far below one, the prediction can be
+            trusted; near or above one it cannot.
+    """
+
+    vectors: PyTree
+    norms: Float[np.ndarray, " records"]
+    uncertainty: Float[np.ndarray, " records"]
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorPrediction:
+    """The predicted discretization error of a flow, as far as the flow could be run.
+
+    Attributes:
+        learning_rate: The learning rate η.
+        order: The order γ of the flow.
+        steps: The step numbers of the records.
+        times: Their times `kη`.
+        params: The flow's params there, stacked along a new first axis of every leaf.
+        local: The paper's sum, `∫ η^{γ+1} ξ̃_γ dt` (Equation 12 and Corollary 4.1).
+        propagated: The leading order that holds uniformly in time,
+            `ė = −(H + λI)e + η^{γ+1} ξ̃_γ`.
+        status: How the run ended; `Status.COMPLETED` if every record was reached.
+        statistics: What it cost.
+    """
+
+    learning_rate: float
+    order: int
+    steps: np.ndarray
+    times: Float[np.ndarray, " records"]
+    params: PyTree
+    local: PredictedError
+    propagated: PredictedError
+    status: Status
+    statistics: Statistics
+
+    def __repr__(self) -> str:
+        where = f"order {self.order}, η = {self.learning_rate:g}"
+        if not len(self.steps):
+            return f"ErrorPrediction({where}; {self.status} before the first record)"
+        said = [
+            f"{name} {predicted.norms[-1]:.3g} (± {percent(predicted.uncertainty[-1])})"
+            for name, predicted in (("local", self.local), ("propagated", self.propagated))
+        ]
+        return (
+            f"ErrorPrediction({where}; at step {self.steps[-1]}, t = {self.times[-1]:g}: "
+            f"{', '.join(said)}; {self.status})"
+        )
+
+
+def predict_error(
+    problem: Problem,
+    params: PyTree,
+    learning_rate: Any,
+    steps: int,
+    order: int = 0,
+    *,
+    method: str = "taylor",
+    records: Any = None,
+    initial_error: PyTree | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    solver: diffrax.AbstractSolver | None = None,
+    max_steps: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ErrorPrediction:
+    """The predicted discretization error `e_k = θ(kη) − θ_k` of a flow, without running descent.
+
+    The predictions are extra state of the flow, integrated with it: a small multiple of its cost.
+    Each carries an estimate of its own relative error.
+
+    Args:
+        problem: The problem, with its weight decay.
+        params: The params at step 0.
+        learning_rate: The η of gradient descent.
+        steps: The number of steps to predict.
+        order: The order γ of the flow: 0 is gradient flow.
+        method: How the flow computes its velocity, as for `EquationOfMotion`. The source of the
+            error matches: `η^{γ+1} ξ̃_γ`, or the first difference left out by `"orbit"`.
+        records: At which steps to keep the prediction: a list of step numbers, or how many evenly
+            spaced ones; by default the last step alone. A record keeps three vectors.
+        initial_error: The discretization error at step 0, if it is not zero: with it, a prediction
+            goes on from an error that was measured.
+        rtol: Relative tolerance for the flow's params, by default 1e-6; the errors are solved to
+            ten times that.
+        atol: Absolute tolerance for the params, by default `rtol / 100`.
+        solver: Any diffrax solver, by default Tsit5.
+        max_steps: How many steps the solver may try, by default a million.
+        progress: Called with the number of records done and to do, after each record.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import counterflow as cf
+        >>> problem = cf.Problem(lambda theta: jnp.sum(theta**4) / 4)
+        >>> cf.predict_error(problem, jnp.array([1.0]), learning_rate=0.01, steps=100)
+        ErrorPrediction(order 0, η = 0.01; at step 100, t = 1:
+        local 0.00404 (± 154 %), propagated 0.00159 (± 0.59 %); completed)
+
+        The real error, which takes a run of descent to know:
+
+        >>> comparison = cf.compare(problem, jnp.array([1.0]), 0.01, steps=100, orders=(0,))
+        >>> print(f"{comparison.error[0, -1]:.3g}")
+        0.0016
+    """
+    flow = EquationOfMotion(problem, learning_rate, order, method)
+    steps = require_steps(steps)
+    kept = np.array([steps]) if records is None else require_records(records, steps, 1)
+    require_progress(progress)
+    params = at_the_door(problem, params)
+    if initial_error is not None:
+        initial_error = require_error(initial_error, params)
+    prediction = PredictionRunner(
+        flow,
+        params,
+        kept * float(flow.learning_rate),
+        initial_error,
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        max_steps=max_steps,
+    )
+    found: list[tuple[PyTree, PredictedErrors]] = []
+    measured: list[np.ndarray] = []
+    status, interruption = Status.COMPLETED, None
+    try:
+        for index in range(len(kept)):
+            status, record = prediction.advance(index)
+            if record is None:
+                break
+            measured.append(np.asarray(_sizes(record[1])))
+            found.append(record)
+            if progress is not None:
+                progress(len(found), len(kept))
+    except KeyboardInterrupt as error:
+        status, interruption = Status.INTERRUPTED, error
+    stacked, errors = stack(found, (params, PredictedErrors(params, params, params)))
+    sizes = np.array(measured).reshape(len(found), 2, 2)
+    result = ErrorPrediction(
+        learning_rate=float(flow.learning_rate),
+        order=flow.order,
+        steps=kept[: len(found)],
+        times=kept[: len(found)] * float(flow.learning_rate),
+        params=stacked,
+        local=PredictedError(errors.local, sizes[:, 0, 0], sizes[:, 0, 1]),
+        propagated=PredictedError(errors.propagated, sizes[:, 1, 0], sizes[:, 1, 1]),
+        status=status,
+        statistics=prediction.statistics(),
+    )
+    if interruption is not None:
+        raise RunInterrupted(f"{status}: {status.remedy}", result) from interruption
+    return result
+
+
+@eqx.filter_jit
+def _sizes(errors: PredictedErrors) -> jax.Array:
+    """The norm and the uncertainty of the local and of the propagated prediction."""
+    rows = [(norm(e), uncertainty(e, errors)) for e in (errors.local, errors.propagated)]
+    return jnp.array(rows)
+
+
+class PredictionRunner:
+    """The error equation of a flow from record to record."""
+
+    def __init__(
+        self,
+        flow: EquationOfMotion,
+        params: PyTree,
+        times: np.ndarray,
+        initial_error: PyTree | None = None,
+        *,
+        rtol: float | None = None,
+        atol: float | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int | None = None,
+    ):
+        require_one_dtype(params)
+        if rtol is None:
+            rtol = _RTOL if rounding_of(params) < 1e-10 else _RTOL_SINGLE
+        rtol, atol = require_tolerances(rtol, atol, params)
+        dtype = jnp.result_type(*jax.tree.leaves(params))
+        integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
+        self.equation = on_device(ErrorEquation(flow))
+        start = self.equation.start(params, initial_error)
+        self._runner = FlowRunner(
+            self.equation, start, times, integrator, require_max_steps(max_steps)
+        )
+
+    def advance(self, index: int) -> tuple[Status, tuple[PyTree, PredictedErrors] | None]:
+        """The status after going on to a record; the flow's params and predicted errors there."""
+        status, state = self._runner.advance(index)
+        if status != Status.COMPLETED:
+            return status, None
+        return status, (state.params, self.equation.errors(state))
+
+    def statistics(self) -> Statistics:
+        """What it cost so far."""
+        return self._runner.statistics()

@@ -1,0 +1,131 @@
+"""What comparisons, predictions and bounds ask of their arguments, before anything is run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..problem.numbers import require_order
+from ..problem.tree import is_finite
+
+MOST_STEPS = np.iinfo(np.int32).max - 1
+
+
+def require_steps(steps: Any, name: str = "steps") -> int:
+    """The number of steps as an `int`; raises unless it is an integer of at least 1."""
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer):
+        raise TypeError(
+            f"`{name}` must be an integer, got {steps!r} of type {type(steps).__name__}: it counts "
+            "steps of gradient descent; a time t is t / learning_rate steps"
+        )
+    if not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"`{name}` must be from 1 to {MOST_STEPS}, got {steps}")
+    return int(steps)
+
+
+def require_records(records: Any, steps: int, default: int) -> np.ndarray:
+    """The step numbers at which to look: as given, or that many evenly spaced, the last included.
+
+    An integer asks for the start and that many records after it.
+    """
+    if records is None:
+        records = default
+    if isinstance(records, int | np.integer) and not isinstance(records, bool):
+        if records < 1:
+            raise ValueError(f"`records` must be at least 1 or a list of steps, got {records}")
+        return np.unique(np.rint(np.linspace(0, steps, min(int(records), steps) + 1))).astype(int)
+    try:
+        given = np.asarray(records)
+    except ValueError:
+        given = np.empty((0, 0))
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
+        raise TypeError(
+            "`records` must be a number of records or a list of step numbers (integers), got "
+            f"{records!r}"
+        )
+    if np.any(np.diff(given) <= 0) or given[0] < 0 or given[-1] > steps:
+        raise ValueError(
+            f"`records` must be increasing step numbers from 0 to {steps}, the number of steps, "
+            f"got {np.array2string(given, threshold=6)}"
+        )
+    return given.astype(int)
+
+
+def require_restart(restart: Any, steps: int, predict: bool) -> int:
+    """The step from which predictions start anew; raises unless it lies between first and last."""
+    restart = require_steps(restart, "restart")
+    if restart >= steps:
+        raise ValueError(
+            f"`restart` must be a step before the last, {steps}, got {restart}: from there on the "
+            "error is predicted"
+        )
+    if not predict:
+        raise ValueError("`restart` needs `predict=True`: it starts further predictions")
+    return restart
+
+
+def require_error(error: Any, params: PyTree) -> PyTree:
+    """An error as JAX arrays; raises unless it is a finite pytree shaped like the params."""
+    alike = jax.tree.structure(error) == jax.tree.structure(params) and all(
+        np.shape(a) == b.shape
+        for a, b in zip(jax.tree.leaves(error), jax.tree.leaves(params), strict=True)
+    )
+    if not alike:
+        raise ValueError(
+            "`initial_error` must have the structure and the shapes of `params`, "
+            f"{jax.tree.map(np.shape, params)}, got {jax.tree.map(np.shape, error)}"
+        )
+    error = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), error, params)
+    if not bool(is_finite(error)):
+        raise ValueError("`initial_error` must be finite, got NaN or infinity")
+    return error
+
+
+def require_orders(orders: Any) -> tuple[int, ...]:
+    """The orders as a tuple; raises unless they are integers of at least 0, none twice."""
+    if isinstance(orders, str | bytes) or not isinstance(orders, Sequence | np.ndarray | range):
+        raise TypeError(
+            f"`orders` must be a list of orders, got {orders!r}: for one order γ write `(γ,)`"
+        )
+    checked = tuple(
+        require_order(order, "orders", "0 is gradient flow, 1 the paper's equation of motion")
+        for order in orders
+    )
+    if not checked:
+        raise ValueError("`orders` must name at least one order, got none: 0 is gradient flow")
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"`orders` must name each order once, got {checked}")
+    return tuple(sorted(checked))
+
+
+def require_tolerance(tolerance: Any) -> float:
+    """The tolerated error as a `float`; raises unless it is positive and finite."""
+    return _require_positive(
+        tolerance, "tolerance", "it is the largest discretization error `‖e_k‖` tolerated"
+    )
+
+
+def require_horizon(steps: Any, time: Any) -> tuple[int | None, float | None]:
+    """The number of steps or the time, whichever is given; raises unless it is one of the two."""
+    if (steps is None) == (time is None):
+        given = "both" if steps is not None else "neither"
+        raise ValueError(
+            f"`steps` or `time` must be given, one of the two, got {given}: `steps` for a run of "
+            "that many steps, however long it takes, `time` for one of that length"
+        )
+    if steps is not None:
+        return require_steps(steps), None
+    return None, _require_positive(time, "time", "the horizon, `steps · learning_rate`")
+
+
+def _require_positive(value: Any, name: str, meaning: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(
+            f"`{name}` must be a number, got {value!r} of type {type(value).__name__}: {meaning}"
+        )
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"`{name}` must be positive and finite, got {value}: {meaning}")
+    return float(value)
