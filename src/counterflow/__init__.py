@@ -19,6 +19,10 @@ from .errors.comparison import (
     ComparedPrediction as ComparedPrediction,
     Comparison as Comparison,
 )
+from .errors.elkabetz_cohen import (
+    ElkabetzCohenBound as ElkabetzCohenBound,
+    elkabetz_cohen_bound as elkabetz_cohen_bound,
+)
 from .errors.interruption import RunInterrupted as RunInterrupted
 from .errors.learning_rate_bound import (
     LearningRateBound as LearningRateBound,

@@ -32,7 +32,7 @@ KINDS = ("local", "propagated")
 # change fast.
 _TIMES = 200
 # The equation for the learning rate is solved to this relative accuracy.
-_ACCURACY = 2e-4
+_ACCURACY = 1e-3
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +156,7 @@ def learning_rate_bound(
             f"the counter term of order {order} vanishes at `params`, so there is nothing to "
             "bound: at a point at rest every flow is exact"
         )
-    # The condition at the start alone, `first · horizon(η) · η^{γ+1} = tolerance`, as a first guess.
+    # A first guess from the start alone: `first · horizon(η) · η^{γ+1} = tolerance`.
     power = order + (1 if steps is None else 2)
     guess = (tolerance / (first * horizon(1.0))) ** (1 / power)
     learning_rate, found = _solve(worst, guess, tolerance, power)

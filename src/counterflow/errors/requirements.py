@@ -118,7 +118,27 @@ def require_horizon(steps: Any, time: Any) -> tuple[int | None, float | None]:
         )
     if steps is not None:
         return require_steps(steps), None
-    return None, _require_positive(time, "time", "the horizon, `steps · learning_rate`")
+    return None, require_time(time)
+
+
+def require_time(time: Any) -> float:
+    """The time as a `float`; raises unless it is positive and finite."""
+    return _require_positive(time, "time", "the horizon, `steps · learning_rate`")
+
+
+def require_curvature(curvature: Any) -> tuple[float, float]:
+    """The lowest and the highest curvature; raises unless they are two numbers in order."""
+    try:
+        lowest, highest = map(float, curvature)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"`curvature` must be two numbers, the lowest and the highest, got {curvature!r}"
+        ) from None
+    if not (np.isfinite(lowest) and np.isfinite(highest) and lowest <= highest):
+        raise ValueError(
+            f"`curvature` must be the lowest and then the highest, both finite, got {curvature!r}"
+        )
+    return lowest, highest
 
 
 def _require_positive(value: Any, name: str, meaning: str) -> float:

@@ -1,0 +1,44 @@
+"""The extreme curvatures of the loss at a point, from products with the Hessian alone."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from ..problem.problem import Problem
+
+# Below this dimension Lanczos iterations have nothing to gain, and may fail.
+_SMALL = 64
+
+
+def extreme_curvatures(problem: Problem, params: PyTree) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of `H + λI` at `params`.
+
+    Only for a problem given by a loss, whose Hessian is symmetric. By Lanczos iterations, to about
+    three digits, without a dense Hessian (except in a few dimensions).
+    """
+    flat, unravel = ravel_pytree(params)
+    size, dtype = flat.size, flat.dtype
+
+    def product(vector: Any) -> np.ndarray:
+        direction = unravel(jnp.asarray(vector, dtype).reshape(size))
+        return np.asarray(_product(problem, params, direction), dtype=float)
+
+    if size <= _SMALL:
+        matrix = np.stack([product(column) for column in np.eye(size)])
+        eigenvalues = np.linalg.eigvalsh((matrix + matrix.T) / 2)
+        return float(eigenvalues[0]), float(eigenvalues[-1])
+    operator = LinearOperator((size, size), matvec=product, dtype=float)  # pyright: ignore
+    start = np.random.default_rng(0).normal(size=size)
+    options: dict[str, Any] = {"k": 1, "v0": start, "tol": 1e-3, "return_eigenvectors": False}
+    ends = [eigsh(operator, which=which, **options)[0] for which in ("SA", "LA")]
+    return float(ends[0]), float(ends[1])
+
+
+@eqx.filter_jit
+def _product(problem: Problem, params: PyTree, direction: PyTree) -> Array:
+    return ravel_pytree(problem.hessian_vector_product(params, direction))[0]
