@@ -34,6 +34,7 @@ from .errors.predict_error import (
     predict_error as predict_error,
 )
 from .problem.problem import Problem as Problem
+from .report.plot import plot as plot
 from .solvers.solve import solve as solve
 from .solvers.trajectory import (
     SolveError as SolveError,

@@ -189,9 +189,11 @@ class _LockStep:
             return False
         rows = [lane.advance(index, params) for lane in self.lanes]
         loss = float(_loss(self.problem, params))
-        for lane in self.lanes:
-            if self.records[index] == self.restart:
-                lane.restart(index, params)
+        if self.records[index] == self.restart:
+            rows = [
+                row | lane.restart(index, params)
+                for row, lane in zip(rows, self.lanes, strict=True)
+            ]
         # Only now, so that an interruption leaves no record half measured.
         self.losses.append(loss)
         for lane, row in zip(self.lanes, rows, strict=True):
@@ -309,10 +311,10 @@ class _Lane:
                 predicted["restarted_"] = record[1]
         return predicted
 
-    def restart(self, index: int, descent: PyTree) -> None:
-        """Starts the predictions that go on from the error measured at a record."""
+    def restart(self, index: int, descent: PyTree) -> dict[str, float]:
+        """Starts the predictions that go on from the error measured at a record; what they are."""
         if self.status != Status.COMPLETED:
-            return
+            return {}
         error = add_scaled(self.at_record, -1, descent)
         times = self.times[index:] - self.times[index]
         self.restarted = PredictionRunner(
@@ -320,6 +322,8 @@ class _Lane:
         )
         self.restarted.advance(0)
         self.restart_index = index
+        start = dict(zip(_PARTS, (float(norm(error)), 0.0, 0.0), strict=True))
+        return {f"restarted_{kind}_{part}": start[part] for kind in _KINDS for part in _PARTS}
 
     def statistics(self) -> dict[str, Statistics]:
         order = self.flow.order

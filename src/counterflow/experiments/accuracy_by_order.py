@@ -2,23 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..data.digits import digits
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
-from ..networks.paper_network import cross_entropy, glorot_uniform
 from ..problem.numbers import require_learning_rate, require_order, require_weight_decay
-from ..problem.problem import Problem
 from ..problem.tree import add_scaled, norm
-from ..runs.results import ResultsFile
 from ..solvers.solve import solve
+from .cases import Progress, results_of, silent
+from .setting import digits_network
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class Result:
 def run(
     settings: AccuracyByOrder,
     folder: Path,
-    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> Result:
     """The result, computed where it is not yet in the folder.
 
@@ -140,38 +138,26 @@ def run(
         progress: Called with what comes next and how many flows are done and to do.
     """
     settings.require_valid()
-    file = ResultsFile(folder / "accuracy_by_order.json", asdict(settings))
-    cases = settings.cases()
-    total = len(cases) + 1
-    setting: _Setting | None = None
-    for done, (method, order) in enumerate(cases):
-        name = f"{method} {order}"
-        if name not in file.results:
-            progress(name, done, total)
-            setting = setting or _Setting(settings)
-            file.add(name, asdict(setting.compare(method, order)))
-    if "solver error" not in file.results:
-        progress("solver error", total - 1, total)
-        setting = setting or _Setting(settings)
-        file.add("solver error", setting.solver_error())
-    progress("done", total, total)
-    rows = tuple(Row(**file.results[f"{method} {order}"]) for method, order in cases)
-    return Result(settings, rows, file.results["solver error"])
+    setting = cache(lambda: _Setting(settings))
+    cases: dict[str, Callable[[], Any]] = {
+        f"{method} {order}": partial(lambda *case: asdict(setting().compare(*case)), method, order)
+        for method, order in settings.cases()
+    }
+    cases["solver error"] = lambda: setting().solver_error()
+    path = folder / "accuracy_by_order.json"
+    found = results_of(path, asdict(settings), cases, progress)
+    solver_error = found.pop("solver error")
+    return Result(settings, tuple(Row(**row) for row in found.values()), solver_error)
 
 
 class _Setting:
     """The problem, and where descent ends."""
 
     def __init__(self, settings: AccuracyByOrder):
-        data = digits()
-        widths = (data.inputs.shape[1], *settings.hidden_widths, data.targets.shape[1])
         self.settings = settings
-        self.problem = Problem(
-            cross_entropy,
-            data=(jnp.asarray(data.inputs), jnp.asarray(data.targets)),
-            weight_decay=settings.weight_decay,
+        self.problem, self.params = digits_network(
+            settings.hidden_widths, settings.weight_decay, settings.seed
         )
-        self.params = glorot_uniform(widths, settings.seed)
         self.times = [settings.steps * settings.learning_rate]
         self.descent = self.end(GradientDescent(self.problem, settings.learning_rate))[0]
 
