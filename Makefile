@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test lint format bench clean
+.PHONY: help reproduce test lint format bench figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,9 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 
 bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them
 	$(BIN)/python benchmarks/counter_terms.py
+
+figures: .venv/.installed ## make the figures and results of the documentation anew
+	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 
 clean: ## remove the environment, caches and built packages; results stay
 	rm -rf .venv .pytest_cache .ruff_cache build dist

@@ -68,7 +68,7 @@ def difference_sizes(
 ) -> Float[Array, " terms"]:
     """The sizes `‖Δ^m g‖/(m + 1)` for `m = 0 … count`, from `count + 1` gradients.
 
-    To leading order in η they are `‖g‖` and `η^m ‖ξ̃_{m−1}‖`; for a quadratic loss exactly so.
+    For a quadratic loss they are `‖g‖` and `η^m ‖ξ̃_{m−1}‖`; else of the same order in η.
     """
     # Δ^m g_0 = Σ_j (−1)^{m−j} C(m, j) g_j: summed along the orbit, so that no gradient is stored.
     table = [[(-1) ** (m - j) * comb(m, j) for m in range(count + 1)] for j in range(count + 1)]

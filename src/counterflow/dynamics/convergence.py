@@ -25,7 +25,7 @@ class Convergence:
     Attributes:
         gradient_size: `‖g‖`.
         sizes: `η^α ‖ξ̃_α‖` for `α = 0, 1, …`; with the method `orbit`, from differences of
-            gradients, which agree to leading order only: a hint, where `taylor` is exact.
+            gradients, which are of the same order in η only: a hint, where `taylor` is exact.
         ratios: Each term of the velocity over the one before: `η‖ξ̃_0‖/‖g‖`, then
             `η‖ξ̃_α‖/‖ξ̃_{α−1}‖`.
         best_order: The order at which to stop; where `converging`, at least this.

@@ -27,7 +27,7 @@ from ..solvers.requirements import (
 from ..solvers.runners import DescentRunner, FlowRunner
 from ..solvers.trajectory import Statistics, Status
 from .comparison import ComparedPrediction, Comparison
-from .error_equation import PredictedErrors, uncertainty
+from .error_equation import ErrorState, uncertainty
 from .interruption import RunInterrupted
 from .predict_error import PredictionRunner
 from .requirements import require_orders, require_records, require_restart, require_steps
@@ -294,21 +294,21 @@ class _Lane:
         found = _measure_predictions(descent, self.at_record, predicted)
         return {name: float(value) for name, value in (measured | found).items()}
 
-    def _predicted(self, index: int) -> dict[str, PredictedErrors]:
+    def _predicted(self, index: int) -> dict[str, ErrorState]:
         """The predictions at a record, those that have not failed."""
-        predicted: dict[str, PredictedErrors] = {}
+        predicted: dict[str, ErrorState] = {}
         if self.prediction is not None:
             _, record = self.prediction.advance(index)
             if record is None:
                 self.prediction = None
             else:
-                predicted[""] = record[1]
+                predicted[""] = record
         if self.restarted is not None:
             _, record = self.restarted.advance(index - self.restart_index)
             if record is None:
                 self.restarted = None
             else:
-                predicted["restarted_"] = record[1]
+                predicted["restarted_"] = record
         return predicted
 
     def restart(self, index: int, descent: PyTree) -> dict[str, float]:
@@ -355,7 +355,7 @@ def _measure(problem: Problem, descent: PyTree, flow: PyTree, coarse: PyTree) ->
 
 @eqx.filter_jit
 def _measure_predictions(
-    descent: PyTree, flow: PyTree, predicted: dict[str, PredictedErrors]
+    descent: PyTree, flow: PyTree, predicted: dict[str, ErrorState]
 ) -> dict[str, Any]:
     error = add_scaled(flow, -1, descent)
     found = {}

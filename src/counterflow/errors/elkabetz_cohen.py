@@ -14,6 +14,7 @@ in a whole tube around the flow, which for a network nobody can compute.
 O. Elkabetz, N. Cohen, *Continuous vs. Discrete Optimization of Deep Neural Networks*, NeurIPS 2021.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ def elkabetz_cohen_bound(
     time: float,
     tolerance: float,
     curvature: tuple[float, float] | None = None,
-    records: int = 20,
+    records: int | None = None,
 ) -> ElkabetzCohenBound:
     """The learning rate up to which gradient descent provably stays near gradient flow.
 
@@ -73,7 +74,8 @@ def elkabetz_cohen_bound(
             flow, if known (for a quadratic loss, those of its matrix): the bound is then a
             guarantee. By default they are measured on the flow alone, and the result is the most
             that the bound can give.
-        records: At how many times along the flow gradients and curvatures are looked at.
+        records: At how many times along the flow gradients and curvatures are looked at, by
+            default 20, or 200 if the curvature is given.
 
     Example:
         >>> import jax.numpy as jnp
@@ -87,6 +89,8 @@ def elkabetz_cohen_bound(
         0.0115, True
     """
     time = require_time(time)
+    if records is None:
+        records = 20 if curvature is None else 200
     require_steps(records, "records")
     tolerance = require_tolerance(tolerance)
     params = at_the_door(problem, params)
@@ -106,10 +110,13 @@ def elkabetz_cohen_bound(
         lowest, highest = (np.full(len(times), end) for end in require_curvature(curvature))
     smoothness = float(max(np.max(highest), -np.min(lowest)))
     if curvature is not None:
-        gradient_size += smoothness * tolerance  # the most that it can be at the edge of the tube
+        # The most that it can be between two records, and then at the edge of the tube.
+        gradient_size *= math.exp(max(-lowest[0], 0.0) * time / records)
+        gradient_size += smoothness * tolerance
     growth = _growth(times, -lowest)
+    rate = smoothness * gradient_size * growth
     return ElkabetzCohenBound(
-        learning_rate=tolerance / (smoothness * gradient_size * growth),
+        learning_rate=tolerance / rate if rate > 0 else math.inf,  # at rest, or without curvature
         smoothness=smoothness,
         gradient_size=gradient_size,
         growth=growth,

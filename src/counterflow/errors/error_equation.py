@@ -13,7 +13,7 @@ how far they are to be trusted. (Order γ + 2 would do to leading order; but at 
 worth predicting, `orbit` needs more to be as accurate as the series.)
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -23,22 +23,14 @@ from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.noun import noun
 from ..problem.problem import Problem
-from ..problem.tree import add_scaled, distance, norm, rms, scaled, zeros_like
+from ..problem.tree import add_scaled, distance, norm, rms, rounding_of, zeros_like
 from ..solvers.flow import Measure
 
 
 class ErrorState(NamedTuple):
-    """The params of a flow and the predictions of its error, divided by `η^{γ+1}`."""
+    """The params of a flow and the predictions of its error, each shaped like the params."""
 
     params: PyTree
-    local: PyTree
-    propagated: PyTree
-    refined: PyTree
-
-
-class PredictedErrors(NamedTuple):
-    """The predictions of a flow's discretization error at one time, each shaped like the params."""
-
     local: PyTree
     propagated: PyTree
     refined: PyTree
@@ -65,56 +57,55 @@ class ErrorEquation(Flow):
     def velocity(self, params: ErrorState) -> ErrorState:
         flow, state = self.flow, params
         velocity, remainder = flow.velocity_and_remainder(state.params)
-        source = scaled(1 / self.unit, remainder)
         returned = self.problem.hessian_vector_product(state.params, state.propagated)
-        descent = add_scaled(state.params, -self.unit, state.refined)
+        descent = add_scaled(state.params, -1, state.refined)
         exact = orbit.velocity(
             self.problem.gradient, descent, flow.learning_rate, self._refined_order
         )
         return ErrorState(
             params=velocity,
-            local=source,
-            propagated=add_scaled(source, -1, returned),
-            refined=scaled(1 / self.unit, add_scaled(velocity, -1, exact)),
+            local=remainder,
+            propagated=add_scaled(remainder, -1, returned),
+            refined=add_scaled(velocity, -1, exact),
         )
 
     @property
     def _refined_order(self) -> int:
         return 2 * self.flow.order + 3
 
-    @property
-    def unit(self) -> Float[Array, ""]:
-        """The unit `η^{γ+1}` of the errors in the state, in which they are of order one."""
-        return self.flow.learning_rate ** (self.flow.order + 1)
-
     def start(self, params: PyTree, error: PyTree | None = None) -> ErrorState:
         """The state at params whose discretization error is known, by default zero."""
-        error = zeros_like(params) if error is None else scaled(1 / self.unit, error)
+        error = zeros_like(params) if error is None else error
         return ErrorState(params, error, error, error)
-
-    def errors(self, state: ErrorState) -> PredictedErrors:
-        """The predicted errors of a state, in the units of the params."""
-        return PredictedErrors(*(scaled(self.unit, error) for error in state[1:]))
 
 
 # The share of the solver's tolerance for params that is spent on an error's own relative accuracy.
 _WEIGHT = 0.1
+# How many rounding errors of the params a difference of velocities may be off by.
+_ROUNDING = 10
 
 
 def _view(
-    old: ErrorState, new: ErrorState, error: ErrorState
+    flow: Flow, rtol: Any, old: ErrorState, new: ErrorState, error: ErrorState
 ) -> tuple[ErrorState, ErrorState, ErrorState]:
     """The params entry by entry; the propagated errors each as a whole, relative as they decay.
 
     The local sum is a quadrature: nothing depends on it, and it is as accurate as the rest.
     """
+    assert isinstance(flow, ErrorEquation)
+    # Below rounding there is nothing to be accurate about. The refined error is a difference of
+    # velocities; the propagated one has a source that is itself of the size η^{γ+1}.
+    rounding = _ROUNDING * rounding_of(old.params) * rms(old.params) * _WEIGHT / rtol
+    unit = flow.flow.learning_rate ** (flow.flow.order + 1)
 
-    def relative(error: PyTree, old: PyTree, new: PyTree) -> Array:
-        size = jnp.maximum(rms(old), rms(new))
+    def relative(error: PyTree, old: PyTree, new: PyTree, least: Array) -> Array:
+        size = jnp.maximum(jnp.maximum(rms(old), rms(new)), least)
         return jnp.where(size > 0, _WEIGHT * rms(error) / jnp.where(size > 0, size, 1), 0)
 
-    propagated = relative(error.propagated, old.propagated, new.propagated)
-    refined = relative(error.refined, old.refined, new.refined)
+    propagated = relative(
+        error.propagated, old.propagated, new.propagated, (unit * rounding).astype(rounding.dtype)
+    )
+    refined = relative(error.refined, old.refined, new.refined, rounding)
     one = jnp.ones_like(propagated)
     return (
         ErrorState(old.params, None, one, one),
@@ -132,7 +123,7 @@ def _norm(seen: ErrorState) -> Float[Array, ""]:
 MEASURE = Measure(_view, _norm)
 
 
-def uncertainty(predicted: PyTree, errors: PredictedErrors) -> Float[Array, ""]:
+def uncertainty(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
     """The estimated relative error of a prediction: its distance from the refined one."""
     size = norm(errors.refined)
     gap = distance(predicted, errors.refined)
@@ -141,4 +132,6 @@ def uncertainty(predicted: PyTree, errors: PredictedErrors) -> Float[Array, ""]:
 
 def percent(value: float) -> str:
     """A relative error in words: two digits, more where they stand before the point."""
-    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
+    if value >= 10:
+        return "over 1000 %"
+    return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"

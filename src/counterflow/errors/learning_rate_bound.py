@@ -22,7 +22,7 @@ from ..solvers.requirements import require_one_dtype, require_solver, require_to
 from ..solvers.runners import FlowRunner
 from ..solvers.trajectory import Status
 from .compare import compare
-from .error_equation import PredictedErrors, percent, uncertainty
+from .error_equation import ErrorState, percent, uncertainty
 from .predict_error import PredictionRunner
 from .requirements import require_horizon, require_tolerance
 
@@ -260,8 +260,7 @@ def _worst_error(flow: EquationOfMotion, params: PyTree, horizon: float) -> _Wor
         _, record = runner.advance(index)
         if record is None:
             return _FAILED
-        errors = record[1]
-        size, doubt = _size_and_doubt(errors)
+        size, doubt = _size_and_doubt(record)
         sizes.append(float(size))
         doubts.append(float(doubt))
     safe = (1 + _ACCURACY) * np.array(sizes) + 2 * np.array(doubts)
@@ -271,7 +270,7 @@ def _worst_error(flow: EquationOfMotion, params: PyTree, horizon: float) -> _Wor
 
 
 @eqx.filter_jit
-def _size_and_doubt(errors: PredictedErrors) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _size_and_doubt(errors: ErrorState) -> tuple[Float[Array, ""], Float[Array, ""]]:
     doubt = uncertainty(errors.propagated, errors) * norm(errors.refined)
     return norm(errors.propagated), doubt
 
@@ -289,7 +288,8 @@ def _slack(
     tolerance: float,
 ) -> float:
     """The largest error of a real run over the tolerance; infinite if descent diverges."""
-    run = compare(problem, params, learning_rate, steps, (order,), predict=False)
+    records = np.unique(np.rint(_times(steps)).astype(int))
+    run = compare(problem, params, learning_rate, steps, (order,), records=records, predict=False)
     if run.status != Status.COMPLETED or run.flow_status[order] != Status.COMPLETED:
         return math.inf
     return float(np.max(run.error)) / tolerance

@@ -25,7 +25,7 @@ from ..solvers.requirements import (
 )
 from ..solvers.runners import FlowRunner, stack
 from ..solvers.trajectory import Statistics, Status
-from .error_equation import MEASURE, ErrorEquation, PredictedErrors, percent, uncertainty
+from .error_equation import MEASURE, ErrorEquation, ErrorState, percent, uncertainty
 from .interruption import RunInterrupted
 from .requirements import require_error, require_records, require_steps
 
@@ -121,7 +121,8 @@ def predict_error(
         method: How the flow computes its velocity, as for `EquationOfMotion`. The source of the
             error matches: `η^{γ+1} ξ̃_γ`, or the first difference left out by `"orbit"`.
         records: At which steps to keep the prediction: a list of step numbers, or how many evenly
-            spaced ones; by default the last step alone. A record keeps three vectors.
+            spaced ones after the start; by default the last step alone. A record keeps four
+            vectors.
         initial_error: The discretization error at step 0, if it is not zero: with it, a prediction
             goes on from an error that was measured.
         rtol: Relative tolerance for the flow's params, by default 1e-6; the errors are solved to
@@ -162,7 +163,7 @@ def predict_error(
         solver=solver,
         max_steps=max_steps,
     )
-    found: list[tuple[PyTree, PredictedErrors]] = []
+    found: list[ErrorState] = []
     measured: list[np.ndarray] = []
     status, interruption = Status.COMPLETED, None
     try:
@@ -170,22 +171,22 @@ def predict_error(
             status, record = prediction.advance(index)
             if record is None:
                 break
-            measured.append(np.asarray(_sizes(record[1])))
+            measured.append(np.asarray(_sizes(record)))
             found.append(record)
             if progress is not None:
                 progress(len(found), len(kept))
     except KeyboardInterrupt as error:
         status, interruption = Status.INTERRUPTED, error
-    stacked, errors = stack(found, (params, PredictedErrors(params, params, params)))
+    stacked = stack(found, ErrorState(params, params, params, params))
     sizes = np.array(measured).reshape(len(found), 2, 2)
     result = ErrorPrediction(
         learning_rate=float(flow.learning_rate),
         order=flow.order,
         steps=kept[: len(found)],
         times=kept[: len(found)] * float(flow.learning_rate),
-        params=stacked,
-        local=PredictedError(errors.local, sizes[:, 0, 0], sizes[:, 0, 1]),
-        propagated=PredictedError(errors.propagated, sizes[:, 1, 0], sizes[:, 1, 1]),
+        params=stacked.params,
+        local=PredictedError(stacked.local, sizes[:, 0, 0], sizes[:, 0, 1]),
+        propagated=PredictedError(stacked.propagated, sizes[:, 1, 0], sizes[:, 1, 1]),
         status=status,
         statistics=prediction.statistics(),
     )
@@ -195,7 +196,7 @@ def predict_error(
 
 
 @eqx.filter_jit
-def _sizes(errors: PredictedErrors) -> jax.Array:
+def _sizes(errors: ErrorState) -> jax.Array:
     """The norm and the uncertainty of the local and of the propagated prediction."""
     rows = [(norm(e), uncertainty(e, errors)) for e in (errors.local, errors.propagated)]
     return jnp.array(rows)
@@ -222,18 +223,14 @@ class PredictionRunner:
         rtol, atol = require_tolerances(rtol, atol, params)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
-        self.equation = on_device(ErrorEquation(flow))
-        start = self.equation.start(params, initial_error)
-        self._runner = FlowRunner(
-            self.equation, start, times, integrator, require_max_steps(max_steps)
-        )
+        equation = on_device(ErrorEquation(flow))
+        start = equation.start(params, initial_error)
+        self._runner = FlowRunner(equation, start, times, integrator, require_max_steps(max_steps))
 
-    def advance(self, index: int) -> tuple[Status, tuple[PyTree, PredictedErrors] | None]:
+    def advance(self, index: int) -> tuple[Status, ErrorState | None]:
         """The status after going on to a record; the flow's params and predicted errors there."""
         status, state = self._runner.advance(index)
-        if status != Status.COMPLETED:
-            return status, None
-        return status, (state.params, self.equation.errors(state))
+        return status, (state if status == Status.COMPLETED else None)
 
     def statistics(self) -> Statistics:
         """What it cost so far."""

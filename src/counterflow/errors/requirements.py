@@ -46,7 +46,7 @@ def require_records(records: Any, steps: int, default: int) -> np.ndarray:
             "`records` must be a number of records or a list of step numbers (integers), got "
             f"{records!r}"
         )
-    if np.any(np.diff(given) <= 0) or given[0] < 0 or given[-1] > steps:
+    if np.any(np.diff(given.astype(int)) <= 0) or given[0] < 0 or given[-1] > steps:
         raise ValueError(
             f"`records` must be increasing step numbers from 0 to {steps}, the number of steps, "
             f"got {np.array2string(given, threshold=6)}"

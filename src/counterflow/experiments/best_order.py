@@ -25,6 +25,7 @@ class BestOrder:
         orders: The orders γ to try.
         time: How long to run.
         records: At how many points of the run the series is looked at.
+        rtol: The relative tolerance of the flows' solver.
         weight_decay: The weight decay λ.
         hidden_widths: The widths of the two hidden layers.
         seed: The seed of the initial weights.
@@ -34,6 +35,7 @@ class BestOrder:
     orders: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     time: float = 4.8
     records: int = 8
+    rtol: float = 1e-8
     weight_decay: float = 1e-2
     hidden_widths: tuple[int, int] = (32, 32)
     seed: int = 7
@@ -95,6 +97,11 @@ def run(
         f"learning rate {rate:g}": partial(_row, settings, rate) for rate in settings.learning_rates
     }
     found = results_of(folder / "best_order.json", asdict(settings), cases, progress)
+    return result_of(settings, found)
+
+
+def result_of(settings: BestOrder, found: dict[str, Any]) -> Result:
+    """The result of settings from the results of their cases, by name."""
     return Result(settings, tuple(Row(**row) for row in found.values()))
 
 
@@ -103,7 +110,14 @@ def _row(settings: BestOrder, learning_rate: float) -> dict[str, Any]:
     steps = round(settings.time / learning_rate)
     records = np.unique(np.rint(np.linspace(0, steps, settings.records)).astype(int))
     run = compare(
-        problem, params, learning_rate, steps, settings.orders, records=records, predict=False
+        problem,
+        params,
+        learning_rate,
+        steps,
+        settings.orders,
+        records=records,
+        predict=False,
+        rtol=settings.rtol,
     )
     descent = solve(
         GradientDescent(problem, learning_rate), params, records * learning_rate, throw=False

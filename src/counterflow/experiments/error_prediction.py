@@ -127,6 +127,11 @@ def run(
         for rate in settings.learning_rates
     }
     found = results_of(folder / "error_prediction.json", asdict(settings), cases, progress)
+    return result_of(settings, found)
+
+
+def result_of(settings: ErrorPredictionStudy, found: dict[str, Any]) -> Result:
+    """The result of settings from the results of their cases, by name."""
     return Result(settings, tuple(Row(**row) for rows in found.values() for row in rows))
 
 

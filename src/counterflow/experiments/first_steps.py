@@ -50,6 +50,7 @@ class Result:
     """What was measured for gradient flow, and whether the paper's statements hold.
 
     Attributes:
+        settings: The settings.
         local_share: The paper's sum after the first steps, over its value at the end.
         measured_share: The measured error after the first steps, over its largest value.
         end_share: The measured error at the end, over its largest value.
@@ -60,6 +61,7 @@ class Result:
         difference_errors: The relative error of the paper's finite difference along the flow.
     """
 
+    settings: FirstSteps
     local_share: float
     measured_share: float
     end_share: float
@@ -92,7 +94,13 @@ def run(settings: FirstSteps, folder: Path, progress: Progress = silent) -> Resu
         "finite difference": partial(_difference_errors, settings),
     }
     found = results_of(folder / "first_steps.json", asdict(settings), cases, progress)
-    return Result(**found["shares"], difference_errors=tuple(found["finite difference"]))
+    return result_of(settings, found)
+
+
+def result_of(settings: FirstSteps, found: dict[str, Any]) -> Result:
+    """The result of settings from the results of their cases, by name."""
+    difference_errors = tuple(found["finite difference"])
+    return Result(settings, **found["shares"], difference_errors=difference_errors)
 
 
 def _network(settings: FirstSteps) -> tuple[Problem, PyTree]:

@@ -80,8 +80,8 @@ def plot(
     rows = _rows(comparison, curves, positive=scale == "log")
     looks = [look for look, _ in curves]
     names = [look.name for look in looks]
-    largest = max(row["error"] for row in rows)
-    axis = altair.Axis(format=".1~e" if scale == "log" or largest < 0.01 else "~g", tickCount=5)
+    small = np.nanmin(np.nanmax(comparison.error, axis=1)) < 0.01
+    axis = altair.Axis(format=".1~e" if scale == "log" or small else "~g", tickCount=5)
 
     def by_curve(values: list[Any]) -> Any:
         return altair.Scale(domain=names, range=values)
@@ -91,7 +91,7 @@ def plot(
         y=altair.Y(
             "error:Q",
             title=f"{'relative' if relative else 'discretization'} error",
-            scale=altair.Scale(type="log" if scale == "log" else "linear", nice=True),
+            scale=altair.Scale(type=scale, nice=scale == "linear"),
             axis=axis,
         ),
         color=altair.Color(

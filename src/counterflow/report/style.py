@@ -14,6 +14,13 @@ def themed(chart: Any) -> Any:
         .configure_axis(
             labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridOpacity=0.4
         )
-        .configure_legend(labelFontSize=11, labelLimit=260, symbolSize=200, symbolStrokeWidth=2)
+        .configure_legend(
+            orient="bottom",
+            columns=3,
+            labelFontSize=11,
+            labelLimit=260,
+            symbolSize=200,
+            symbolStrokeWidth=2,
+        )
         .configure_title(fontSize=12, anchor="start", fontWeight="normal")
     )

@@ -51,16 +51,20 @@ class Measure(NamedTuple):
     """What the step-size controller looks at.
 
     Attributes:
-        view: Maps a step's old state, new state and error estimate to trees of one structure, in
-            which the error is compared with the states entry by entry.
+        view: Maps the flow, the relative tolerance and a step's old state, new state and error
+            estimate to three trees of one structure, in which the error is compared with the
+            states entry by entry.
         norm: The size of the errors so compared; a step is kept if it is below one.
     """
 
-    view: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, PyTree]]
+    view: Callable[[Flow, Any, PyTree, PyTree, PyTree], tuple[PyTree, PyTree, PyTree]]
     norm: Callable[[PyTree], Any]
 
 
-def _everything(old: PyTree, new: PyTree, error: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+def _everything(
+    flow: Flow, rtol: Any, old: PyTree, new: PyTree, error: PyTree
+) -> tuple[PyTree, PyTree, PyTree]:
+    del flow, rtol
     return old, new, error
 
 
@@ -157,7 +161,7 @@ def _first_step_size(flow: Flow, integrator: Integrator, params: PyTree) -> Floa
     controller = integrator.controller
 
     def size(tree: PyTree) -> Any:
-        here, _, seen = integrator.measure.view(params, params, tree)
+        here, _, seen = integrator.measure.view(flow, controller.rtol, params, params, tree)
         scaled = jax.tree.map(
             lambda a, b: a / (controller.atol + jnp.abs(b) * controller.rtol), seen, here
         )
@@ -221,7 +225,7 @@ def _attempt(
     params, error, dense_info, solver_state, _ = solver.step(
         TERM, state.time, end, state.params, flow, state.solver_state, state.made_jump
     )
-    old, new, seen = integrator.measure.view(state.params, params, error)
+    old, new, seen = integrator.measure.view(flow, controller.rtol, state.params, params, error)
     keep, next_start, next_end, made_jump, controller_state, _ = controller.adapt_step_size(
         state.time,
         end,

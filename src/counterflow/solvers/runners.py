@@ -119,4 +119,5 @@ def stack(records: Sequence[PyTree], like: PyTree) -> PyTree:
     """The records, each shaped like `like`, along a new first axis of every leaf."""
     if not records:
         return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), like)
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+    # By NumPy: JAX would compile a program for every number of records.
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *records)

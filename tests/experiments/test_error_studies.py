@@ -1,0 +1,110 @@
+"""The experiments on errors: small runs here, and the committed results of the large ones."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from counterflow.experiments import (
+    best_order,
+    error_prediction,
+    first_steps,
+    learning_rate_bounds,
+)
+from counterflow.experiments.best_order import BestOrder
+from counterflow.experiments.error_prediction import ErrorPredictionStudy
+from counterflow.experiments.first_steps import FirstSteps
+from counterflow.experiments.learning_rate_bounds import Case, LearningRateBounds
+
+SMALL = (6, 6)
+
+
+def test_the_propagated_prediction_of_the_digits_network_is_right_to_two_percent(tmp_path):
+    settings = ErrorPredictionStudy(learning_rates=(1e-2,), seeds=(7,))
+    result = error_prediction.run(settings, tmp_path)
+    assert [row.order for row in result.rows] == [0, 1, 2]
+    assert all(row.propagated_mismatch <= 0.02 for row in result.rows)
+    assert all(result.claims.values()), result.claims
+    assert result.over_seeds("local_mismatch", 1e-2, 0) == pytest.approx([1.73], abs=0.01)
+
+
+def test_results_are_kept_and_found_again(tmp_path):
+    settings = ErrorPredictionStudy(
+        learning_rates=(1e-2,), orders=(0,), time=0.1, hidden_widths=SMALL, seeds=(7,)
+    )
+    heard = []
+    first = error_prediction.run(settings, tmp_path, lambda *said: heard.append(said))
+    again = error_prediction.run(settings, tmp_path, lambda *said: heard.append(said))
+    assert again == first
+    name = "seed 7, learning rate 0.01"
+    assert heard == [(name, 0, 1), ("done", 1, 1), ("done", 1, 1)]
+
+
+def test_a_wrong_prediction_fails_the_claims(tmp_path):
+    row = error_prediction.Row(7, 1e-2, 0, 1.0, 1e-6, 2.0, 0.01, 0.01)
+    settings = ErrorPredictionStudy()
+    assert error_prediction.Result(settings, (row,)).verdict
+    for change in (
+        {"propagated_mismatch": 0.03},
+        {"local_mismatch": 0.5},
+        {"propagated_uncertainty": 0.1},
+        {"solver_error": 0.1},
+    ):
+        assert not error_prediction.Result(settings, (replace(row, **change),)).verdict
+
+
+def test_bounds_are_put_to_a_run(tmp_path):
+    case = Case("quadratic saddle", 2.0, 1e-2, (-1.0, 4.0))
+    result = learning_rate_bounds.run(LearningRateBounds((case,), (0,)), tmp_path)
+    local, propagated, other = result.rows
+    assert 0.5 < local.slack <= 1
+    assert 0.85 < propagated.slack <= 1
+    assert other.learning_rate < propagated.learning_rate
+    assert not result.claims[
+        "the paper's bound is broken by a real run near a curved stable manifold"
+    ]
+
+
+def test_the_best_order_is_found_and_promised(tmp_path):
+    settings = BestOrder((0.05,), (0, 1), time=0.5, records=3, hidden_widths=SMALL)
+    (row,) = best_order.run(settings, tmp_path).rows
+    assert row.best_order == 1
+    assert row.relative_errors[1] < row.relative_errors[0]
+    wrong = replace(row, promised_order=5, best_order=0)
+    assert not best_order.Result(BestOrder(), (wrong,)).verdict
+
+
+def test_the_first_steps_are_measured(tmp_path):
+    settings = FirstSteps(steps=100, first=20, hidden_widths=SMALL)
+    result = first_steps.run(settings, tmp_path)
+    assert 0 < result.local_share < 1
+    assert result.restarted_gap < 1
+    assert max(result.difference_errors) < 1e-5
+
+
+# --- the committed results -------------------------------------------------------------------
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+STUDIES = {
+    "error_prediction": (error_prediction, ErrorPredictionStudy()),
+    "learning_rate_bounds": (learning_rate_bounds, LearningRateBounds()),
+    "best_order": (best_order, BestOrder()),
+    "first_steps": (first_steps, FirstSteps()),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_committed_results_are_those_of_the_settings(name):
+    module, settings = STUDIES[name]
+    stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert stored["configuration"] == json.loads(json.dumps(asdict(settings)))
+    assert module.result_of(settings, stored["results"])
+
+
+@pytest.mark.parametrize("name", ["error_prediction", "learning_rate_bounds", "best_order"])
+def test_every_claim_holds_in_the_committed_results(name):
+    module, settings = STUDIES[name]
+    stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    claims = module.result_of(settings, stored["results"]).claims
+    assert all(claims.values()), claims
