@@ -1,35 +1,13 @@
 """Bad input is refused at the door: what was required, what came, what to do."""
 
-import importlib
-import sys
-
 import diffrax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from users import import_as_users_do
 
-def _import_as_users_do():
-    """A second copy of the package without the type checker, which tests install at import.
-
-    It would refuse arguments of the wrong type before the package can say what was wrong.
-    """
-    ours = {name: m for name, m in sys.modules.items() if name.split(".")[0] == "counterflow"}
-    finders = [f for f in sys.meta_path if type(f).__module__.startswith("jaxtyping")]
-    for name in ours:
-        del sys.modules[name]
-    for finder in finders:
-        sys.meta_path.remove(finder)
-    try:
-        return importlib.import_module("counterflow")
-    finally:
-        sys.meta_path[:0] = finders
-        for name in [n for n in sys.modules if n.split(".")[0] == "counterflow"]:
-            del sys.modules[name]
-        sys.modules.update(ours)
-
-
-cf = _import_as_users_do()
+(cf,) = import_as_users_do("counterflow")
 QUADRATIC = cf.Problem(lambda theta: jnp.sum(theta**2) / 2)
 FLOW = cf.GradientFlow(QUADRATIC)
 DESCENT = cf.GradientDescent(QUADRATIC, 0.1)

@@ -34,6 +34,8 @@ from .requirements import require_orders, require_records, require_restart, requ
 
 _KINDS = ("local", "propagated")
 _PARTS = ("prediction", "mismatch", "uncertainty")
+# How many steps a prediction may take: some, and a multiple of those of its flow.
+_FEW_STEPS, _MORE_STEPS = 200, 20
 # Tsit5 reads many records off its own steps; Dopri8, which needs fewer, has to stop at each.
 _MANY_RECORDS, _TSIT5_ABOVE = 20, 3e-13
 
@@ -226,14 +228,15 @@ class _LockStep:
             error=error,
             relative_error=series("relative_error"),
             solver_error=solver_error,
-            # At the start there is no error, and nothing to flag.
-            solver_limited=(error < 10 * floor) & (self.records[:count] > 0)[None],
+            # Where nothing has moved there is no error, and nothing to flag.
+            solver_limited=(error < 10 * floor) & (error > 0),
             descent_loss=np.array(self.losses, dtype=float),
             flow_loss=series("flow_loss"),
             predictions=predictions,
             restart=self.restart,
             status=self.status,
             flow_status={lane.flow.order: lane.status for lane in self.lanes},
+            prediction_status={lane.flow.order: lane.prediction_status for lane in self.lanes},
             rtol={lane.flow.order: lane.rtol for lane in self.lanes},
             statistics=statistics,
         )
@@ -270,11 +273,12 @@ class _Lane:
         self.coarse = FlowRunner(
             flow, params, times, Integrator(solver, 10 * self.rtol, 10 * atol, dtype), max_steps
         )
-        self.prediction = None
+        # By prefix, with the record at which each starts.
+        self.predictions: dict[str, tuple[PredictionRunner, int]] = {}
+        self.prediction_status = Status.COMPLETED
         if kinds:
-            self.prediction = PredictionRunner(flow, params, times, max_steps=max_steps)
-        self.restarted: PredictionRunner | None = None
-        self.restart_index = 0
+            start = PredictionRunner(flow, params, times, max_steps=max_steps)
+            self.predictions[""] = (start, 0)
         self.at_record: PyTree = params
 
     def advance(self, index: int, descent: PyTree) -> dict[str, float]:
@@ -296,19 +300,18 @@ class _Lane:
 
     def _predicted(self, index: int) -> dict[str, ErrorState]:
         """The predictions at a record, those that have not failed."""
+        done = self.runner.statistics()
+        attempts = done.accepted_steps + done.rejected_steps
         predicted: dict[str, ErrorState] = {}
-        if self.prediction is not None:
-            _, record = self.prediction.advance(index)
-            if record is None:
-                self.prediction = None
-            else:
-                predicted[""] = record
-        if self.restarted is not None:
-            _, record = self.restarted.advance(index - self.restart_index)
-            if record is None:
-                self.restarted = None
-            else:
-                predicted["restarted_"] = record
+        for prefix, (prediction, first) in self.predictions.items():
+            if self.prediction_status != Status.COMPLETED:
+                continue
+            if self.max_steps is None:
+                # A refined prediction far beyond its reach is stiff without end.
+                prediction.allow(_FEW_STEPS + _MORE_STEPS * attempts)
+            self.prediction_status, record = prediction.advance(index - first)
+            if record is not None:
+                predicted[prefix] = record
         return predicted
 
     def restart(self, index: int, descent: PyTree) -> dict[str, float]:
@@ -317,11 +320,11 @@ class _Lane:
             return {}
         error = add_scaled(self.at_record, -1, descent)
         times = self.times[index:] - self.times[index]
-        self.restarted = PredictionRunner(
+        restarted = PredictionRunner(
             self.flow, self.at_record, times, error, max_steps=self.max_steps
         )
-        self.restarted.advance(0)
-        self.restart_index = index
+        restarted.advance(0)
+        self.predictions["restarted_"] = (restarted, index)
         start = dict(zip(_PARTS, (float(norm(error)), 0.0, 0.0), strict=True))
         return {f"restarted_{kind}_{part}": start[part] for kind in _KINDS for part in _PARTS}
 
@@ -331,8 +334,9 @@ class _Lane:
             f"flow {order}": self.runner.statistics(),
             f"coarse flow {order}": self.coarse.statistics(),
         }
-        if self.prediction is not None:
-            found[f"prediction {order}"] = self.prediction.statistics()
+        for prefix, (prediction, _) in self.predictions.items():
+            name = f"{prefix.replace('_', ' ')}prediction {order}"
+            found[name] = prediction.statistics()
         return found
 
 

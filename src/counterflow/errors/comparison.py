@@ -57,6 +57,7 @@ class Comparison:
         restart: The step at which the latter start, if any.
         status: How descent ended; `Status.COMPLETED` if every record was reached.
         flow_status: How the flow of each order ended.
+        prediction_status: How the predictions for each order ended; after a failure they are NaN.
         rtol: The relative tolerance with which the flow of each order was solved.
         statistics: What every part cost, by name.
     """
@@ -76,6 +77,7 @@ class Comparison:
     restart: int | None
     status: Status
     flow_status: Mapping[int, Status]
+    prediction_status: Mapping[int, Status]
     rtol: Mapping[int, float]
     statistics: Mapping[str, Statistics]
 
@@ -87,8 +89,12 @@ class Comparison:
     @property
     def best_order(self) -> int:
         """The order whose flow is the closest to descent at the last record."""
-        last = np.where(np.isfinite(self.error[:, -1]), self.error[:, -1], np.inf)
-        return self.orders[int(np.argmin(last))]
+        if not len(self.steps) or not np.isfinite(self.error[:, -1]).any():
+            raise ValueError(
+                "there is no best order: no flow was compared with gradient descent at a last "
+                f"record; gradient descent {self.status}, flows {list(self.flow_status.values())}"
+            )
+        return self.orders[int(np.nanargmin(self.error[:, -1]))]
 
     def to_xarray(self) -> "xarray.Dataset":
         """The comparison as an `xarray.Dataset` over (order, step), with descriptions and units."""
@@ -111,9 +117,13 @@ class Comparison:
             for name, (dims, values) in variables.items()
         }
         coordinates = {
-            "order": ("order", list(self.orders), _attributes("order γ of the flow")),
-            "step": ("step", self.steps, _attributes("step k of gradient descent")),
-            "time": ("step", self.times, _attributes("time t = kη")),
+            "order": (
+                "order",
+                list(self.orders),
+                _attributes("order γ of the flow", "how many counter terms it has"),
+            ),
+            "step": ("step", self.steps, _attributes("step k", "steps of gradient descent taken")),
+            "time": ("step", self.times, _attributes("time t = kη", "step times learning rate")),
         }
         attributes = {
             "title": "Gradient descent compared with its equations of motion",
@@ -122,6 +132,7 @@ class Comparison:
             "method": self.method,
             "status": str(self.status),
             "flow_status": [f"order {o}: {s}" for o, s in self.flow_status.items()],
+            "prediction_status": [f"order {o}: {s}" for o, s in self.prediction_status.items()],
             "rtol": [self.rtol[order] for order in self.orders],
         }
         if self.restart is not None:
@@ -150,7 +161,7 @@ class Comparison:
         """What was compared, and the figures at the last record as rows of cells."""
         heading = (
             f"Comparison at η = {self.learning_rate:g}, λ = {self.weight_decay:g}, "
-            f"{len(self.steps)} records; gradient descent {self.status}"
+            f"{len(self.steps)} record{'s'[: len(self.steps) != 1]}; gradient descent {self.status}"
         )
         if not len(self.steps):
             return heading, []
@@ -170,8 +181,12 @@ class Comparison:
 
     def _notes(self) -> list[str]:
         notes = [
-            f"order {order}: {status}"
-            for order, status in self.flow_status.items()
+            f"{what}, order {order}: {status}: {status.remedy}"
+            for what, ended in (
+                ("flow", self.flow_status),
+                ("predictions", self.prediction_status),
+            )
+            for order, status in ended.items()
             if status != Status.COMPLETED
         ]
         if self.status != Status.COMPLETED:

@@ -31,6 +31,8 @@ from .requirements import require_error, require_records, require_steps
 
 # A prediction is good to a few digits at best; the flow need not be solved better than that.
 _RTOL, _RTOL_SINGLE = 1e-6, 1e-4
+# Where the refined prediction needs more, the learning rate is far beyond what can be predicted.
+_MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,7 @@ def predict_error(
             ten times that.
         atol: Absolute tolerance for the params, by default `rtol / 100`.
         solver: Any diffrax solver, by default Tsit5.
-        max_steps: How many steps the solver may try, by default a million.
+        max_steps: How many steps the solver may try, by default 20,000.
         progress: Called with the number of records done and to do, after each record.
 
     Example:
@@ -225,12 +227,17 @@ class PredictionRunner:
         integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
         equation = on_device(ErrorEquation(flow))
         start = equation.start(params, initial_error)
-        self._runner = FlowRunner(equation, start, times, integrator, require_max_steps(max_steps))
+        max_steps = require_max_steps(max_steps) or _MAX_STEPS
+        self._runner = FlowRunner(equation, start, times, integrator, max_steps)
 
     def advance(self, index: int) -> tuple[Status, ErrorState | None]:
         """The status after going on to a record; the flow's params and predicted errors there."""
         status, state = self._runner.advance(index)
         return status, (state if status == Status.COMPLETED else None)
+
+    def allow(self, attempts: int) -> None:
+        """Allows the solver no more than so many steps in all."""
+        self._runner.max_steps = attempts
 
     def statistics(self) -> Statistics:
         """What it cost so far."""

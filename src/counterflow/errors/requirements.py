@@ -1,6 +1,6 @@
 """What comparisons, predictions and bounds ask of their arguments, before anything is run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -22,7 +22,10 @@ def require_steps(steps: Any, name: str = "steps") -> int:
             "steps of gradient descent; a time t is t / learning_rate steps"
         )
     if not 1 <= steps <= MOST_STEPS:
-        raise ValueError(f"`{name}` must be from 1 to {MOST_STEPS}, got {steps}")
+        raise ValueError(
+            f"`{name}` must be from 1 to {MOST_STEPS}, got {steps}: it counts steps of gradient "
+            "descent, of which there must be one to look at"
+        )
     return int(steps)
 
 
@@ -86,7 +89,9 @@ def require_error(error: Any, params: PyTree) -> PyTree:
 
 def require_orders(orders: Any) -> tuple[int, ...]:
     """The orders as a tuple; raises unless they are integers of at least 0, none twice."""
-    if isinstance(orders, str | bytes) or not isinstance(orders, Sequence | np.ndarray | range):
+    if hasattr(orders, "tolist"):
+        orders = orders.tolist()
+    if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
         raise TypeError(
             f"`orders` must be a list of orders, got {orders!r}: for one order γ write `(γ,)`"
         )

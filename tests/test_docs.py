@@ -1,0 +1,52 @@
+"""The page on trust quotes the committed results and shows code that is in its script."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import counterflow as cf
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "how_far_can_i_trust_gradient_flow.md"
+
+
+@pytest.fixture(scope="module")
+def script():
+    specification = importlib.util.spec_from_file_location("trust", PAGE.with_suffix(".py"))
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_table_is_that_of_the_committed_results(script):
+    page = PAGE.read_text(encoding="utf-8")
+    for name, (module, settings, table) in script.TABLES.items():
+        stored = json.loads((DOCS / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        rendered = table(module.result_of(settings, stored["results"]))
+        assert script.with_table(page, name, rendered) == page, name
+
+
+def test_the_code_shown_is_the_code_that_ran(script):
+    source = PAGE.with_suffix(".py").read_text(encoding="utf-8")
+    indented = re.findall(r"```python\n( {4}.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(indented) >= 2
+    assert all(block in source for block in indented)
+
+
+def test_every_figure_is_there_and_is_a_picture():
+    figures = re.findall(r"\]\((figures/\S+)\)", PAGE.read_text(encoding="utf-8"))
+    assert len(figures) == 4
+    assert all((DOCS / name).read_bytes().startswith(b"\x89PNG") for name in figures)
+
+
+def test_the_walk_runs(script, capsys):
+    comparison = script.walk(steps=20, orders=(0,))
+    assert comparison.status == cf.Status.COMPLETED
+    said = capsys.readouterr().out
+    assert said.startswith("ErrorPrediction(order 0, η = 0.01; at step 20")
+    assert "Comparison at η = 0.01, λ = 0.01" in said
