@@ -165,12 +165,12 @@ def bounds_table(result: learning_rate_bounds.Result) -> str:
 def best_order_table(result: best_order.Result) -> str:
     orders = " | ".join(f"γ = {order}" for order in result.settings.orders)
     return rows_of(
-        f"η | {orders} | best order | promised",
+        f"η | {orders} | useful order | promised",
         [
             (
                 f"{row.learning_rate:g}",
                 *(f"{error:.1e}" for error in row.relative_errors),
-                str(row.best_order),
+                str(row.useful_order),
                 str(row.promised_order),
             )
             for row in result.rows

@@ -125,3 +125,20 @@ def test_it_needs_one_gradient_more_than_its_order(order):
     jax.block_until_ready(orbit.velocity(gradient, jnp.ones(2), 0.1, order))
     jax.effects_barrier()
     assert len(calls) == order + 1
+
+
+def test_the_tail_of_a_quadratic_is_what_the_velocity_leaves_out():
+    # For g = λθ the differences are a geometric-like series: Σ_{m>n} (ηλ)^m/m, times λθ.
+    curvature, theta, learning_rate, order = 2.0, 1.5, 0.1, 2
+    velocity, tail = orbit.velocity_and_tail(
+        lambda point: curvature * point, jnp.array(theta), learning_rate, order
+    )
+    exact = np.log1p(-learning_rate * curvature) / learning_rate * theta
+    assert float(tail) == pytest.approx(abs(float(velocity) - exact), rel=0.05)
+
+
+def test_the_tail_of_a_series_that_does_not_shrink_is_bounded():
+    _, tail = orbit.velocity_and_tail(lambda point: 3.0 * point, jnp.array(1.0), 1.0, 2)
+    assert float(tail) == pytest.approx(20 * 3.0 * 3**3 / 4)
+    _, tail = orbit.velocity_and_tail(lambda point: 0.0 * point, jnp.array(1.0), 1.0, 2)
+    assert float(tail) == 0

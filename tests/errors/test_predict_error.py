@@ -207,8 +207,8 @@ def test_gradients_are_counted(method, order, of_velocity):
     attempts = statistics.accepted_steps + statistics.rejected_steps
     # Six stages an attempt, the first one of the first, and one for the first step size.
     evaluations = 6 * attempts + 2
-    # The velocity with its remainder, a product with the Hessian, and 2γ + 4 for the next order.
-    gradients = of_velocity + 2 + 2 * order + 4
+    # The velocity with its remainder, a product with the Hessian, and 2γ + 5 for the next order.
+    gradients = of_velocity + 2 + 2 * order + 5
     assert statistics.gradient_evaluations == gradients * evaluations
 
 

@@ -69,9 +69,9 @@ def test_bounds_are_put_to_a_run(tmp_path):
 def test_the_best_order_is_found_and_promised(tmp_path):
     settings = BestOrder((0.05,), (0, 1), time=0.5, records=3, hidden_widths=SMALL)
     (row,) = best_order.run(settings, tmp_path).rows
-    assert row.best_order == 1
+    assert row.best_order == row.useful_order == 1
     assert row.relative_errors[1] < row.relative_errors[0]
-    wrong = replace(row, promised_order=5, best_order=0)
+    wrong = replace(row, promised_order=5, useful_order=0)
     assert not best_order.Result(BestOrder(), (wrong,)).verdict
 
 

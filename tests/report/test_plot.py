@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import counterflow as cf
+from users import import_as_users_do
 
 
 def quartic(theta):
@@ -84,6 +85,9 @@ def test_long_runs_are_thinned(comparison):
         error=stretched(comparison.error),
         relative_error=stretched(comparison.relative_error),
         solver_error=stretched(comparison.solver_error),
+        flow_loss=stretched(comparison.flow_loss),
+        solver_limited=stretched(comparison.solver_limited),
+        descent_loss=np.ones(records),
         predictions={},
     )
     rows = points(cf.plot(long))
@@ -102,8 +106,14 @@ def test_it_is_written_without_a_browser(comparison, suffix, tmp_path):
 def test_bad_input(comparison):
     with pytest.raises(ValueError, match="`scale` must be 'log' or 'linear', got 'cubic'"):
         cf.plot(comparison, scale="cubic")
+    (users,) = import_as_users_do("counterflow")
     with pytest.raises(TypeError, match="must be what `compare` returned, got int"):
-        cf.plot(3)
-    short = dataclasses.replace(comparison, steps=comparison.steps[:1])
+        users.plot(3)
+    first = {
+        name: getattr(comparison, name)[:, :1]
+        for name in ("error", "relative_error", "solver_error", "solver_limited", "flow_loss")
+    }
+    losses = {"descent_loss": comparison.descent_loss[:1]}
+    short = dataclasses.replace(comparison, steps=comparison.steps[:1], **first, **losses)
     with pytest.raises(ValueError, match="at least two records to be drawn, got 1"):
         cf.plot(short)

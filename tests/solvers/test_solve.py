@@ -391,3 +391,17 @@ def test_a_series_that_diverges_at_the_start_is_told():
     flow = cf.EquationOfMotion(cf.Problem(lambda theta: jnp.sum(theta**4) / 4), 0.3, order=4)
     with pytest.warns(UserWarning, match="grow from the first on"):
         cf.solve(flow, jnp.array([1.0, 2.0]), [0.1], throw=False)
+
+
+def test_a_flow_is_compiled_once_whatever_the_number_of_records():
+    def traces_of(times):
+        traces = []
+
+        def loss(theta):
+            traces.append(theta)
+            return jnp.sum(theta**4) / 4
+
+        cf.solve(cf.GradientFlow(cf.Problem(loss)), jnp.ones(2), times)
+        return len(traces)
+
+    assert traces_of([0.1, 0.2, 0.3]) == traces_of([0.1])

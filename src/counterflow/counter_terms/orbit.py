@@ -34,13 +34,37 @@ def velocity_and_remainder(
 
     The remainder is this velocity minus the one of the next order, `(−1)^{γ+1}/(γ + 2) Δ^{γ+1} g`.
     """
-    here = (*velocity_weights(tuple(range(order + 1))), Fraction(0))
-    further = velocity_weights(tuple(range(order + 2)))
-    dropped = [b - a for a, b in zip(here, further, strict=True)]
-    velocity, remainder = _along_orbit(
-        gradient, params, learning_rate, [[-w for w in here], dropped]
-    )
+    rows = [_velocity_row(order, order + 2), _dropped_row(order, order + 2)]
+    velocity, remainder = _along_orbit(gradient, params, learning_rate, rows)
     return velocity, remainder
+
+
+def velocity_and_tail(
+    gradient: Gradient, params: PyTree, learning_rate: Any, order: int
+) -> tuple[PyTree, Float[Array, ""]]:
+    """The velocity, and about how large all that it drops is, from `order + 2` gradients.
+
+    The tail is that of a geometric series through the last difference kept and the first dropped;
+    where they do not shrink, twenty times the latter.
+    """
+    size = order + 2
+    rows = [_velocity_row(order, size), _dropped_row(order - 1, size), _dropped_row(order, size)]
+    velocity, kept, dropped = _along_orbit(gradient, params, learning_rate, rows)
+    before, after = norm(kept), norm(dropped)
+    ratio = jnp.minimum(after / jnp.where(before > 0, before, 1), 0.95)
+    return velocity, after / (1 - ratio)
+
+
+def _velocity_row(order: int, size: int) -> list[Fraction]:
+    """The weights of the velocity of an order, for gradients at `size` nodes."""
+    weights = [-w for w in velocity_weights(tuple(range(order + 1)))]
+    return weights + [Fraction(0)] * (size - len(weights))
+
+
+def _dropped_row(order: int, size: int) -> list[Fraction]:
+    """The weights of the first difference that an order drops."""
+    here, further = _velocity_row(order, size), _velocity_row(order + 1, size)
+    return [a - b for a, b in zip(here, further, strict=True)]
 
 
 def _along_orbit(

@@ -1,8 +1,9 @@
 """What `compare` returns: how far each flow is from gradient descent, record by record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,6 +96,16 @@ class Comparison:
                 f"record; gradient descent {self.status}, flows {list(self.flow_status.values())}"
             )
         return self.orders[int(np.nanargmin(self.error[:, -1]))]
+
+    @property
+    def useful_order(self) -> int:
+        """The order at which more counter terms stop helping, at the last record.
+
+        The first of the orders compared whose successor improves the error by less than a factor
+        of 1.5. Along directions that contract, a series that diverges may go on to improve a flow
+        a little: `best_order` counts that too.
+        """
+        return self.orders[useful_index(self.error[:, -1])]
 
     def to_xarray(self) -> "xarray.Dataset":
         """The comparison as an `xarray.Dataset` over (order, step), with descriptions and units."""
@@ -194,6 +205,18 @@ class Comparison:
         if len(self.steps) and self.solver_limited[:, -1].any():
             notes.append("* limited by the solver or by rounding: pass a smaller `rtol`")
         return notes
+
+
+def useful_index(errors: Sequence[float] | np.ndarray) -> int:
+    """The index of the first error that the next one does not improve by a factor of 1.5.
+
+    >>> useful_index([1.0, 0.1, 0.05, 0.04, 0.01])
+    2
+    """
+    for index, (here, further) in enumerate(pairwise(errors)):
+        if not here >= 1.5 * further:  # also where the next one is not a number
+            return index
+    return len(errors) - 1
 
 
 def _percent(value: float) -> str:

@@ -18,9 +18,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ..dynamics.gradient_flow import GradientFlow
 from ..problem.problem import Problem
@@ -93,6 +94,8 @@ def elkabetz_cohen_bound(
         records = 20 if curvature is None else 200
     require_steps(records, "records")
     tolerance = require_tolerance(tolerance)
+    if curvature is not None:
+        curvature = require_curvature(curvature)
     params = at_the_door(problem, params)
     if not problem.has_loss:
         raise ValueError(
@@ -102,12 +105,12 @@ def elkabetz_cohen_bound(
     times = np.linspace(0, time, records + 1)
     flow = solve(GradientFlow(problem), params, times)
     points = [jax.tree.map(lambda leaf, i=i: leaf[i], flow.params) for i in range(len(times))]
-    gradient_size = max(float(norm(problem.gradient(point))) for point in points)
+    gradient_size = max(float(_gradient_size(problem, point)) for point in points)
     if curvature is None:
         measured = [extreme_curvatures(problem, point) for point in points]
         lowest, highest = (np.array(ends) for ends in zip(*measured, strict=True))
     else:
-        lowest, highest = (np.full(len(times), end) for end in require_curvature(curvature))
+        lowest, highest = (np.full(len(times), end) for end in curvature)
     smoothness = float(max(np.max(highest), -np.min(lowest)))
     if curvature is not None:
         # The most that it can be between two records, and then at the edge of the tube.
@@ -122,6 +125,11 @@ def elkabetz_cohen_bound(
         growth=growth,
         guaranteed=curvature is not None,
     )
+
+
+@eqx.filter_jit
+def _gradient_size(problem: Problem, params: PyTree) -> Array:
+    return norm(problem.gradient(params))
 
 
 def _growth(times: np.ndarray, rates: Any) -> float:

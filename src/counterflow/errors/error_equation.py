@@ -8,9 +8,10 @@ completely, driven by the same `θ(t)`:
     propagated   ė = −(H + λI) e + η^{γ+1} ξ̃_γ    the leading order, uniformly in time
     refined      ė = F_γ(θ) − F_{2γ+3}(θ − e)     the next order, all its terms included
 
-The refined one costs `2γ + 4` gradients by the method `orbit`; its distance from the other two says
+The refined one costs `2γ + 5` gradients by the method `orbit`; its distance from the other two says
 how far they are to be trusted. (Order γ + 2 would do to leading order; but at the orders of a flow
-worth predicting, `orbit` needs more to be as accurate as the series.)
+worth predicting, `orbit` needs more to be as accurate as the series.) Where the series diverges it
+is wrong itself: the `doubt` adds up the sizes of what it drops.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.noun import noun
 from ..problem.problem import Problem
-from ..problem.tree import add_scaled, distance, norm, rms, rounding_of, zeros_like
+from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, zeros_like
 from ..solvers.flow import Measure
 
 
@@ -34,6 +35,7 @@ class ErrorState(NamedTuple):
     local: PyTree
     propagated: PyTree
     refined: PyTree
+    doubt: Any  # a number: how large what the refined error leaves out may have become
 
 
 @noun
@@ -51,7 +53,7 @@ class ErrorEquation(Flow):
     def gradient_evaluations(self) -> int:
         flow = self.flow
         further = EquationOfMotion(flow.problem, 1.0, flow.order + 1, flow.method)
-        hessian_product, refined = 2, self._refined_order + 1
+        hessian_product, refined = 2, self._refined_order + 2
         return further.gradient_evaluations + hessian_product + refined
 
     def velocity(self, params: ErrorState) -> ErrorState:
@@ -59,14 +61,18 @@ class ErrorEquation(Flow):
         velocity, remainder = flow.velocity_and_remainder(state.params)
         returned = self.problem.hessian_vector_product(state.params, state.propagated)
         descent = add_scaled(state.params, -1, state.refined)
-        exact = orbit.velocity(
+        exact, tail = orbit.velocity_and_tail(
             self.problem.gradient, descent, flow.learning_rate, self._refined_order
         )
+        # Doubt is carried along as the propagated error is: it shrinks or grows at the same rate.
+        size = inner(state.propagated, state.propagated)
+        rate = inner(state.propagated, returned) / jnp.where(size > 0, size, 1)
         return ErrorState(
             params=velocity,
             local=remainder,
             propagated=add_scaled(remainder, -1, returned),
             refined=add_scaled(velocity, -1, exact),
+            doubt=tail - rate * state.doubt,
         )
 
     @property
@@ -76,7 +82,7 @@ class ErrorEquation(Flow):
     def start(self, params: PyTree, error: PyTree | None = None) -> ErrorState:
         """The state at params whose discretization error is known, by default zero."""
         error = zeros_like(params) if error is None else error
-        return ErrorState(params, error, error, error)
+        return ErrorState(params, error, error, error, jnp.zeros_like(norm(params)))
 
 
 # The share of the solver's tolerance for params that is spent on an error's own relative accuracy.
@@ -90,7 +96,7 @@ def _view(
 ) -> tuple[ErrorState, ErrorState, ErrorState]:
     """The params entry by entry; the propagated errors each as a whole, relative as they decay.
 
-    The local sum is a quadrature: nothing depends on it, and it is as accurate as the rest.
+    On the local sum and the doubt nothing depends, and they are as accurate as the rest.
     """
     assert isinstance(flow, ErrorEquation)
     # Below rounding there is nothing to be accurate about. The refined error is a difference of
@@ -108,9 +114,9 @@ def _view(
     refined = relative(error.refined, old.refined, new.refined, rounding)
     one = jnp.ones_like(propagated)
     return (
-        ErrorState(old.params, None, one, one),
-        ErrorState(new.params, None, one, one),
-        ErrorState(error.params, None, propagated, refined),
+        ErrorState(old.params, None, one, one, None),
+        ErrorState(new.params, None, one, one, None),
+        ErrorState(error.params, None, propagated, refined, None),
     )
 
 
@@ -124,9 +130,9 @@ MEASURE = Measure(_view, _norm)
 
 
 def uncertainty(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
-    """The estimated relative error of a prediction: its distance from the refined one."""
+    """The estimated relative error of a prediction: its distance from the refined one, doubted."""
     size = norm(errors.refined)
-    gap = distance(predicted, errors.refined)
+    gap = distance(predicted, errors.refined) + errors.doubt
     return jnp.where(size > 0, gap / jnp.where(size > 0, size, 1), jnp.where(gap > 0, jnp.inf, 0))
 
 

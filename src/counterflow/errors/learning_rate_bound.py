@@ -24,13 +24,15 @@ from ..solvers.trajectory import Status
 from .compare import compare
 from .error_equation import ErrorState, percent, uncertainty
 from .predict_error import PredictionRunner
-from .requirements import require_horizon, require_tolerance
+from .requirements import MOST_STEPS, require_horizon, require_tolerance
 
 KINDS = ("local", "propagated")
 
 # Along the flow the maximum is taken over this many times, denser near the start, where networks
 # change fast.
 _TIMES = 200
+# A learning rate at which the error equation takes more steps is out of the question.
+_MOST_ATTEMPTS = 5_000
 # The equation for the learning rate is solved to this relative accuracy.
 _ACCURACY = 1e-3
 
@@ -105,8 +107,9 @@ def learning_rate_bound(
 
     The maximum is taken along the flow of order γ from `params` to the horizon, at 200 times. Only
     gradient flow does not depend on η; for γ > 0 the flow is that of the learning rate returned.
-    With `steps` the horizon `kη` depends on η too. The bound is the η at which the condition holds
-    with equality, found by solving for it.
+    With `steps` the horizon `kη` depends on η too. The bound is an η at which the condition holds
+    with equality, found by solving for it; where the error does not grow with η, as it may for
+    γ > 0, there can be a smaller one.
 
     Args:
         problem: The problem, with its weight decay.
@@ -150,17 +153,23 @@ def learning_rate_bound(
         flow = EquationOfMotion(problem, learning_rate, order)
         return worst_along(flow, params, horizon(learning_rate))
 
-    first = float(norm(counter_term(problem, params, order)))
-    if first == 0:
+    speed = float(norm(problem.gradient(params)))
+    if speed == 0:
         raise ValueError(
-            f"the counter term of order {order} vanishes at `params`, so there is nothing to "
-            "bound: at a point at rest every flow is exact"
+            "the gradient vanishes at `params`, so there is nothing to bound: at a point at rest "
+            "every flow is exact"
         )
+    first = float(norm(counter_term(problem, params, order))) or speed
     # A first guess from the start alone: `first · horizon(η) · η^{γ+1} = tolerance`.
     power = order + (1 if steps is None else 2)
     guess = (tolerance / (first * horizon(1.0))) ** (1 / power)
     learning_rate, found = _solve(worst, guess, tolerance, power)
     count = steps or max(math.floor(horizon(learning_rate) / learning_rate), 1)
+    if count > MOST_STEPS:
+        raise ValueError(
+            f"a tolerance of {tolerance:g} would take a learning rate of {learning_rate:.1e} and "
+            f"{count:.1e} steps, more than can be run: give a larger tolerance"
+        )
     return LearningRateBound(
         learning_rate=learning_rate,
         kind=kind,
@@ -187,6 +196,8 @@ class _Worst:
 
 
 _FAILED = _Worst(math.inf, math.inf, math.nan)
+# A flow that cannot be run at so many learning rates in a row, each smaller, never can.
+_MOST_FAILURES = 8
 
 
 def _solve(
@@ -198,10 +209,16 @@ def _solve(
     once there is one. A flow that cannot be run counts as an infinite error.
     """
     low, high = 0.0, math.inf
-    slope, previous = float(power), None
+    slope, previous, failures = float(power), None, 0
     for _ in range(60):
         found = worst(guess)
         ratio = found.error / tolerance
+        failures = failures + 1 if found is _FAILED else 0
+        if failures == _MOST_FAILURES:
+            raise RuntimeError(
+                f"the flow could not be run to the horizon, at learning rates down to {guess:.1e}: "
+                "it may blow up before; give a shorter `time` or fewer `steps`"
+            )
         if abs(ratio - 1) < _ACCURACY:
             return guess, found
         low, high = (guess, high) if ratio < 1 else (low, guess)
@@ -254,7 +271,7 @@ def _remainder_size(flow: EquationOfMotion, params: PyTree) -> Float[Array, ""]:
 def _worst_error(flow: EquationOfMotion, params: PyTree, horizon: float) -> _Worst:
     """The largest `‖e‖` along the flow, with twice its estimated error on top."""
     times = _times(horizon)
-    runner = PredictionRunner(flow, params, times)
+    runner = PredictionRunner(flow, params, times, max_steps=_MOST_ATTEMPTS)
     sizes, doubts = [], []
     for index in range(len(times)):
         _, record = runner.advance(index)
@@ -288,7 +305,7 @@ def _slack(
     tolerance: float,
 ) -> float:
     """The largest error of a real run over the tolerance; infinite if descent diverges."""
-    records = np.unique(np.rint(_times(steps)).astype(int))
+    records = np.unique(np.rint(_times(float(steps))).astype(int))
     run = compare(problem, params, learning_rate, steps, (order,), records=records, predict=False)
     if run.status != Status.COMPLETED or run.flow_status[order] != Status.COMPLETED:
         return math.inf

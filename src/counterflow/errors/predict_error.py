@@ -179,7 +179,7 @@ def predict_error(
                 progress(len(found), len(kept))
     except KeyboardInterrupt as error:
         status, interruption = Status.INTERRUPTED, error
-    stacked = stack(found, ErrorState(params, params, params, params))
+    stacked = stack(found, ErrorState(params, params, params, params, jnp.zeros(())))
     sizes = np.array(measured).reshape(len(found), 2, 2)
     result = ErrorPrediction(
         learning_rate=float(flow.learning_rate),

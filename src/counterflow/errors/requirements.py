@@ -134,7 +134,7 @@ def require_time(time: Any) -> float:
 def require_curvature(curvature: Any) -> tuple[float, float]:
     """The lowest and the highest curvature; raises unless they are two numbers in order."""
     try:
-        lowest, highest = map(float, curvature)
+        lowest, highest = (float(end) for end in curvature if not isinstance(end, str))
     except (TypeError, ValueError):
         raise TypeError(
             f"`curvature` must be two numbers, the lowest and the highest, got {curvature!r}"

@@ -126,6 +126,8 @@ def start_flow(flow: Flow, integrator: Integrator, params: PyTree) -> FlowState:
     step_end, controller_state = controller.init(
         TERM, zero, zero, params, step_size, flow, solver.func, _error_order(solver)
     )
+    # Arrays from the start: a plain `False` in here would have everything compiled twice.
+    controller_state = jax.tree.map(jnp.asarray, controller_state)
     solver_state = solver.init(TERM, zero, step_end, params, flow)
     dense_info = None
     if integrator.dense:
