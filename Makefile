@@ -30,7 +30,7 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them
 	$(BIN)/python benchmarks/counter_terms.py
 
-figures: .venv/.installed ## make the figures and results of the documentation anew
+figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 
 clean: ## remove the environment, caches and built packages; results stay

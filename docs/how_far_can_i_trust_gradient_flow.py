@@ -43,9 +43,7 @@ def walk(steps: int = STEPS, orders: tuple[int, ...] = (0, 1, 2)) -> cf.Comparis
     """The first half of the page: one network, predicted, measured and drawn."""
     problem, params = digits_network()
 
-    prediction = cf.predict_error(problem, params, LEARNING_RATE, steps, order=0)
-    print(prediction)
-
+    print(cf.predict_error(problem, params, LEARNING_RATE, steps, order=0))
     comparison = cf.compare(problem, params, LEARNING_RATE, steps, orders, restart=steps // 5)
     print(comparison)
     return comparison
@@ -112,7 +110,9 @@ def orders(result: best_order.Result) -> altair.Chart:
             y=altair.Y("error:Q", title="relative error", scale=altair.Scale(type="log")).axis(
                 format=".0e", tickCount=6
             ),
-            color=altair.Color("η:N", sort=None, scale=altair.Scale(scheme="viridis")),
+            color=altair.Color("η:N", sort=None, scale=altair.Scale(scheme="viridis")).legend(
+                columns=len(result.rows)
+            ),
         )
     )
     title = f"digits network at t = {result.settings.time:g}"

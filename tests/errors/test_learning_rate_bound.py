@@ -26,7 +26,7 @@ def problem(*coefficients, weight_decay=0.0):
     return cf.Problem(loss, jnp.array(coefficients), weight_decay)
 
 
-# THEORY.md: a start near a curved stable manifold, where errors grow and local ones do not say so.
+# A start near a curved stable manifold, where errors grow and local ones do not say so.
 CURVED = problem(1.0, -1.0, 1.0, 4.0), jnp.array([0.09343725222527155, 1.0])
 SADDLE = problem(0.0, -1.0, 0.0, 4.0), jnp.array([0.1, 1.0])
 BOWL = problem(0.0, 0.5, 0.0, 2.0, weight_decay=0.25), jnp.array([1.0, -0.4])

@@ -48,7 +48,7 @@ def test_a_wrong_prediction_fails_the_claims(tmp_path):
     for change in (
         {"propagated_mismatch": 0.03},
         {"local_mismatch": 0.5},
-        {"propagated_uncertainty": 0.1},
+        {"propagated_uncertainty": 0.005},
         {"solver_error": 0.1},
     ):
         assert not error_prediction.Result(settings, (replace(row, **change),)).verdict
@@ -102,9 +102,25 @@ def test_the_committed_results_are_those_of_the_settings(name):
     assert module.result_of(settings, stored["results"])
 
 
-@pytest.mark.parametrize("name", ["error_prediction", "learning_rate_bounds", "best_order"])
-def test_every_claim_holds_in_the_committed_results(name):
+# What was hoped for and is not so; the page says it too.
+FAILED = {
+    "error_prediction": {"propagated: the predicted vector is right to 2η in every case"},
+    "first_steps": {"started after the first steps, the gap is less than half"},
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_other_claim_holds_in_the_committed_results(name):
     module, settings = STUDIES[name]
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     claims = module.result_of(settings, stored["results"]).claims
-    assert all(claims.values()), claims
+    assert {claim for claim, holds in claims.items() if not holds} == FAILED.get(name, set())
+
+
+def test_one_network_of_five_is_off_by_more_than_was_hoped():
+    stored = json.loads((RESULTS / "error_prediction.json").read_text(encoding="utf-8"))
+    rows = error_prediction.result_of(ErrorPredictionStudy(), stored["results"]).rows
+    beyond = {
+        (row.seed, row.order) for row in rows if row.propagated_mismatch > 2 * row.learning_rate
+    }
+    assert beyond == {(9, 2)}

@@ -66,11 +66,11 @@ def test_a_logarithmic_scale_shows_positive_values_only(comparison):
 
 
 def test_the_solver_error_is_drawn_where_it_matters_and_named_where_not(comparison):
-    assert "solver error below" in cf.plot(comparison).to_json()
+    assert "solver error at most" in cf.plot(comparison).to_json()
     spoiled = dataclasses.replace(comparison, solver_error=comparison.error / 5)
     chart = cf.plot(spoiled)
     assert "solver error" in {row["curve"] for row in points(chart)}
-    assert "solver error below" not in chart.to_json()
+    assert "solver error at most" not in chart.to_json()
 
 
 def test_long_runs_are_thinned(comparison):

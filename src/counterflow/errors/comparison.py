@@ -37,7 +37,8 @@ class ComparedPrediction:
 class Comparison:
     """Gradient descent against the flows that are to predict it; arrays over (order, record).
 
-    Where a flow could not be run to a record, its entries are NaN there.
+    Where a flow could not be run to a record, its entries are NaN there; a mismatch is NaN where
+    there is no error, as at step 0.
 
     Attributes:
         learning_rate: The learning rate η.
@@ -90,12 +91,7 @@ class Comparison:
     @property
     def best_order(self) -> int:
         """The order whose flow is the closest to descent at the last record."""
-        if not len(self.steps) or not np.isfinite(self.error[:, -1]).any():
-            raise ValueError(
-                "there is no best order: no flow was compared with gradient descent at a last "
-                f"record; gradient descent {self.status}, flows {list(self.flow_status.values())}"
-            )
-        return self.orders[int(np.nanargmin(self.error[:, -1]))]
+        return self.orders[int(np.nanargmin(self._last_errors()))]
 
     @property
     def useful_order(self) -> int:
@@ -105,7 +101,15 @@ class Comparison:
         of 1.5. Along directions that contract, a series that diverges may go on to improve a flow
         a little: `best_order` counts that too.
         """
-        return self.orders[useful_index(self.error[:, -1])]
+        return self.orders[useful_index(self._last_errors())]
+
+    def _last_errors(self) -> np.ndarray:
+        if not len(self.steps) or not np.isfinite(self.error[:, -1]).any():
+            raise ValueError(
+                "there is no best order: no flow was compared with gradient descent at a last "
+                f"record; gradient descent {self.status}, flows {list(self.flow_status.values())}"
+            )
+        return self.error[:, -1]
 
     def to_xarray(self) -> "xarray.Dataset":
         """The comparison as an `xarray.Dataset` over (order, step), with descriptions and units."""
@@ -214,7 +218,8 @@ def useful_index(errors: Sequence[float] | np.ndarray) -> int:
     2
     """
     for index, (here, further) in enumerate(pairwise(errors)):
-        if not here >= 1.5 * further:  # also where the next one is not a number
+        # A flow that failed is no use; one that another follows it with is.
+        if np.isfinite(here) and not here >= 1.5 * further:
             return index
     return len(errors) - 1
 

@@ -129,11 +129,15 @@ def _norm(seen: ErrorState) -> Float[Array, ""]:
 MEASURE = Measure(_view, _norm)
 
 
+def gap(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
+    """The estimated error of a prediction: its distance from the refined one, and the doubt."""
+    return distance(predicted, errors.refined) + errors.doubt
+
+
 def uncertainty(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
-    """The estimated relative error of a prediction: its distance from the refined one, doubted."""
-    size = norm(errors.refined)
-    gap = distance(predicted, errors.refined) + errors.doubt
-    return jnp.where(size > 0, gap / jnp.where(size > 0, size, 1), jnp.where(gap > 0, jnp.inf, 0))
+    """The estimated relative error of a prediction."""
+    size, off = norm(errors.refined), gap(predicted, errors)
+    return jnp.where(size > 0, off / jnp.where(size > 0, size, 1), jnp.where(off > 0, jnp.inf, 0))
 
 
 def percent(value: float) -> str:

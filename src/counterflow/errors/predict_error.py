@@ -111,8 +111,9 @@ def predict_error(
 ) -> ErrorPrediction:
     """The predicted discretization error `e_k = θ(kη) − θ_k` of a flow, without running descent.
 
-    The predictions are extra state of the flow, integrated with it: a small multiple of its cost.
-    Each carries an estimate of its own relative error.
+    The predictions are extra state of the flow, integrated with it. An evaluation costs `2γ + 7`
+    gradients on top of the velocity with its first omitted term; `2γ + 5` of them are for the
+    estimate that each prediction carries of its own relative error.
 
     Args:
         problem: The problem, with its weight decay.
@@ -126,7 +127,7 @@ def predict_error(
             spaced ones after the start; by default the last step alone. A record keeps four
             vectors.
         initial_error: The discretization error at step 0, if it is not zero: with it, a prediction
-            goes on from an error that was measured.
+            goes on from an error that was measured; `params` are then the flow's, not descent's.
         rtol: Relative tolerance for the flow's params, by default 1e-6; the errors are solved to
             ten times that.
         atol: Absolute tolerance for the params, by default `rtol / 100`.
@@ -140,7 +141,7 @@ def predict_error(
         >>> problem = cf.Problem(lambda theta: jnp.sum(theta**4) / 4)
         >>> cf.predict_error(problem, jnp.array([1.0]), learning_rate=0.01, steps=100)
         ErrorPrediction(order 0, η = 0.01; at step 100, t = 1:
-        local 0.00404 (± 154 %), propagated 0.00159 (± 0.59 %); completed)
+        local 0.00404 (± 153 %), propagated 0.00159 (± 0.6 %); completed)
 
         The real error, which takes a run of descent to know:
 

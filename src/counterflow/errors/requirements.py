@@ -89,7 +89,7 @@ def require_error(error: Any, params: PyTree) -> PyTree:
 
 def require_orders(orders: Any) -> tuple[int, ...]:
     """The orders as a tuple; raises unless they are integers of at least 0, none twice."""
-    if hasattr(orders, "tolist"):
+    if isinstance(orders, np.ndarray | jax.Array):
         orders = orders.tolist()
     if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
         raise TypeError(

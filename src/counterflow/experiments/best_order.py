@@ -108,7 +108,8 @@ def run(
 
 def result_of(settings: BestOrder, found: dict[str, Any]) -> Result:
     """The result of settings from the results of their cases, by name."""
-    return Result(settings, tuple(Row(**row) for row in found.values()))
+    rows = [row | {"relative_errors": tuple(row["relative_errors"])} for row in found.values()]
+    return Result(settings, tuple(Row(**row) for row in rows))
 
 
 def _row(settings: BestOrder, learning_rate: float) -> dict[str, Any]:

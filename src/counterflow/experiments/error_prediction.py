@@ -94,8 +94,11 @@ class Result:
             "local: the paper's sum is off by more than the error itself in every case": all(
                 row.local_mismatch > 1 for row in self.rows
             ),
-            "the propagated prediction knows its own error within a factor of two": all(
-                0.5 < row.propagated_uncertainty / row.propagated_mismatch < 2 for row in self.rows
+            "propagated: it is right to 4η in every case": all(
+                row.propagated_mismatch <= 4 * row.learning_rate for row in self.rows
+            ),
+            "propagated: it never expects less than nine tenths of its own error": all(
+                row.propagated_uncertainty >= 0.9 * row.propagated_mismatch for row in self.rows
             ),
             "the solver's error is a hundred times below the error": all(
                 row.solver_error < row.error / 100 for row in self.rows

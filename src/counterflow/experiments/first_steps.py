@@ -80,6 +80,11 @@ class Result:
             "the finite difference is right to 1e-6": max(self.difference_errors) < 1e-6,
         }
 
+    @property
+    def verdict(self) -> bool:
+        """Whether every claim holds."""
+        return all(self.claims.values())
+
 
 def run(settings: FirstSteps, folder: Path, progress: Progress = silent) -> Result:
     """The result, computed where it is not yet in the folder.

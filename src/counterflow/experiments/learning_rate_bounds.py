@@ -1,5 +1,6 @@
 """Do the learning-rate bounds hold? The paper's and the propagated one, each put to a real run."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -43,11 +44,14 @@ class Case:
 
     def problem(self) -> tuple[Problem, PyTree]:
         """The problem and its initial params."""
-        if self.name == "digits network":
-            return digits_network()
-        if self.name == "curved saddle":
-            return Problem(curved_saddle), jnp.array(NEAR_CURVED)
-        return Problem(quadratic_saddle), jnp.array(NEAR_STRAIGHT)
+        return PROBLEMS[self.name]()
+
+
+PROBLEMS: dict[str, Callable[[], tuple[Problem, PyTree]]] = {
+    "digits network": digits_network,
+    "curved saddle": lambda: (Problem(curved_saddle), jnp.array(NEAR_CURVED)),
+    "quadratic saddle": lambda: (Problem(quadratic_saddle), jnp.array(NEAR_STRAIGHT)),
+}
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,8 @@ class Result:
                 self.slacks("quadratic saddle", "local"), default=2
             )
             <= 1,
-            "the propagated bound holds everywhere": all(
-                slack <= 1 for problem in problems for slack in self.slacks(problem, "propagated")
-            ),
-            "and a real run at it uses at least three quarters of the tolerance": all(
-                slack >= 0.75
+            "the propagated bound holds everywhere, and leaves less than 40 % to spare": all(
+                0.6 < slack <= 1
                 for problem in problems
                 for slack in self.slacks(problem, "propagated")
             ),

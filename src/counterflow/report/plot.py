@@ -43,7 +43,7 @@ def plot(
     relative: bool = False,
     width: int = 260,
     height: int = 200,
-) -> "altair.FacetChart | altair.LayerChart":
+) -> "altair.FacetChart":
     """The figure of a comparison: measured and predicted error against time, a panel per order.
 
     It displays itself in a notebook; `.save("figure.pdf")` (or `.png`, `.svg`, `.html`) writes it.
@@ -80,7 +80,8 @@ def plot(
     rows = _rows(comparison, curves, positive=scale == "log")
     looks = [look for look, _ in curves]
     names = [look.name for look in looks]
-    small = np.nanmin(np.nanmax(comparison.error, axis=1)) < 0.01
+    largest = np.nanmax(curves[0][1], axis=1, where=np.isfinite(curves[0][1]), initial=0)
+    small = np.min(largest) < 0.01
     axis = altair.Axis(format=".1~e" if scale == "log" or small else "~g", tickCount=5)
 
     def by_curve(values: list[Any]) -> Any:
@@ -123,9 +124,8 @@ def plot(
 def _title(comparison: Comparison) -> str:
     title = f"η = {comparison.learning_rate:g}, λ = {comparison.weight_decay:g}"
     share = _solver_share(comparison)
-    return (
-        title if share > _VISIBLE else f"{title}; solver error below {percent(share)} of the error"
-    )
+    said = f"; solver error at most {percent(share)} of the error" if share <= _VISIBLE else ""
+    return title + said
 
 
 def _solver_share(comparison: Comparison) -> float:

@@ -3,8 +3,8 @@
 from typing import Any
 
 # Distinguishable in print and for most kinds of colour blindness (Okabe & Ito, 2008).
-RED, ORANGE, GREEN, BLUE, GREY = "#D55E00", "#E69F00", "#009E73", "#0072B2", "#999999"
-PALE_RED = "#F2BFA4"
+ORANGE, GREEN, BLUE, GREY = "#E69F00", "#009E73", "#0072B2", "#999999"
+PALE_RED = "#F2BFA4"  # a broad line under others
 
 
 def themed(chart: Any) -> Any:
