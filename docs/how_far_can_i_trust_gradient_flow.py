@@ -39,14 +39,15 @@ def save(chart: altair.TopLevelMixin, name: str) -> None:
     print(f"saved figures/{name}.png", flush=True)
 
 
-def walk(steps: int = STEPS, orders: tuple[int, ...] = (0, 1, 2)) -> cf.Comparison:
+def walk(
+    steps: int = STEPS, orders: tuple[int, ...] = (0, 1, 2)
+) -> tuple[cf.ErrorPrediction, cf.Comparison]:
     """The first half of the page: one network, predicted, measured and drawn."""
     problem, params = digits_network()
 
-    print(cf.predict_error(problem, params, LEARNING_RATE, steps, order=0))
+    prediction = cf.predict_error(problem, params, LEARNING_RATE, steps, order=0)
     comparison = cf.compare(problem, params, LEARNING_RATE, steps, orders, restart=steps // 5)
-    print(comparison)
-    return comparison
+    return prediction, comparison
 
 
 def saddle() -> altair.LayerChart:
@@ -170,7 +171,7 @@ def best_order_table(result: best_order.Result) -> str:
             (
                 f"{row.learning_rate:g}",
                 *(f"{error:.1e}" for error in row.relative_errors),
-                str(row.useful_order),
+                str(result.useful_order(row)),
                 str(row.promised_order),
             )
             for row in result.rows
@@ -189,8 +190,26 @@ def first_steps_table(result: first_steps.Result) -> str:
                 "the distance at the end if the sum starts from the measured error, of the same",
                 f"{result.restarted_gap:.2f}",
             ),
+            (
+                "the finite difference with ε = 1e-7, off by, along these steps",
+                f"{min(result.difference_errors):.1g} … {max(result.difference_errors):.1g}",
+            ),
         ],
     )
+
+
+def cost_table(comparison: cf.Comparison) -> str:
+    return rows_of(
+        "part | gradient evaluations | steps",
+        [
+            (name, f"{cost.gradient_evaluations:,}", f"{cost.accepted_steps:,}")
+            for name, cost in comparison.statistics.items()
+        ],
+    )
+
+
+def printed(text: object) -> str:
+    return f"```\n{text}\n```"
 
 
 TABLES = {
@@ -223,7 +242,14 @@ def main() -> None:
         if isinstance(result, best_order.Result):
             save(orders(result), "best_order")
     save(saddle(), "curved_saddle")
-    comparison = walk()
+    prediction, comparison = walk()
+    blocks = {
+        "prediction": printed(prediction),
+        "comparison": printed(comparison),
+        "cost": cost_table(comparison),
+    }
+    for name, block in blocks.items():
+        PAGE.write_text(with_table(PAGE.read_text(), name, block))
     save(cf.plot(comparison), "error_log")
     save(cf.plot(comparison, scale="linear"), "error_linear")
 

@@ -49,9 +49,8 @@ def test_every_figure_is_there_and_is_a_picture():
     assert all((DOCS / name).read_bytes().startswith(b"\x89PNG") for name in figures)
 
 
-def test_the_walk_runs(script, capsys):
-    comparison = script.walk(steps=20, orders=(0,))
-    assert comparison.status == cf.Status.COMPLETED
-    said = capsys.readouterr().out
-    assert said.startswith("ErrorPrediction(order 0, η = 0.01; at step 20")
-    assert "Comparison at η = 0.01, λ = 0.01" in said
+def test_the_walk_runs(script):
+    prediction, comparison = script.walk(steps=20, orders=(0,))
+    assert prediction.status == comparison.status == cf.Status.COMPLETED
+    assert repr(prediction).startswith("ErrorPrediction(order 0, η = 0.01; at step 20")
+    assert "| prediction 0 |" in script.cost_table(comparison)

@@ -556,9 +556,9 @@ def test_an_interrupted_comparison_hands_over_what_it_has(comparison, after):
 
 
 def test_an_interruption_leaves_no_record_half_measured(comparison, monkeypatch):
-    from counterflow.errors import compare
+    from counterflow.errors import lock_step
 
-    measure, calls = compare._measure, []
+    measure, calls = lock_step._measure, []
 
     def interrupt_at_order_1(*arguments):
         calls.append(None)
@@ -566,7 +566,7 @@ def test_an_interruption_leaves_no_record_half_measured(comparison, monkeypatch)
             raise KeyboardInterrupt
         return measure(*arguments)
 
-    monkeypatch.setattr(compare, "_measure", interrupt_at_order_1)
+    monkeypatch.setattr(lock_step, "_measure", interrupt_at_order_1)
     assert_interrupted_after(interrupted(), comparison, 3)
 
 

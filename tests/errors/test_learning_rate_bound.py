@@ -406,3 +406,12 @@ def test_an_inflection_point_is_not_a_point_at_rest():
     bound = cf.learning_rate_bound(inflection, start, **VALID)
     beside = cf.learning_rate_bound(inflection, start + jnp.array([1e-9, 0.0]), **VALID)
     assert float(bound) == pytest.approx(float(beside), rel=CLOSE)
+
+
+def test_the_bound_of_an_orbit_flow_is_its_own():
+    # Its remainder at order 1 is not ξ̃_1 on a nonlinear problem, so its bound is another one.
+    options = {"time": 2.0, "tolerance": 1e-3, "order": 1, "kind": "propagated", "verify": True}
+    orbit = cf.learning_rate_bound(*QUARTIC, method="orbit", **options)
+    taylor = verified("quartic", "propagated", time=2.0, tolerance=1e-3, order=1)
+    assert 0.8 < orbit.slack <= 1
+    assert float(orbit) < 0.9 * float(taylor)

@@ -68,10 +68,11 @@ def test_bounds_are_put_to_a_run(tmp_path):
 
 def test_the_best_order_is_found_and_promised(tmp_path):
     settings = BestOrder((0.05,), (0, 1), time=0.5, records=3, hidden_widths=SMALL)
-    (row,) = best_order.run(settings, tmp_path).rows
-    assert row.best_order == row.useful_order == 1
+    result = best_order.run(settings, tmp_path)
+    (row,) = result.rows
+    assert row.best_order == result.useful_order(row) == 1
     assert row.relative_errors[1] < row.relative_errors[0]
-    wrong = replace(row, promised_order=5, useful_order=0)
+    wrong = replace(row, promised_order=5, relative_errors=(0.1, 0.09, 0.08, 0.07, 0.06, 0.05))
     assert not best_order.Result(BestOrder(), (wrong,)).verdict
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..solvers.trajectory import Statistics, Status
-from .error_equation import percent
+from .percent import percent
 
 if TYPE_CHECKING:
     import xarray
@@ -125,7 +125,7 @@ class Comparison:
             "descent_loss": (steps, self.descent_loss),
         }
         for name, predicted in self.predictions.items():
-            for part in ("prediction", "mismatch", "uncertainty"):
+            for part in _PARTS:
                 variables[f"{name}_{part}"] = (both, getattr(predicted, part))
         described = {
             name: (dims, values, {"units": "1", **_describe(name, self.restart)})

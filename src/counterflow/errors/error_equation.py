@@ -27,6 +27,9 @@ from ..problem.problem import Problem
 from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, zeros_like
 from ..solvers.flow import Measure
 
+#: The predictions that users see; the refined one tells them how far to trust these.
+KINDS = ("local", "propagated")
+
 
 class ErrorState(NamedTuple):
     """The params of a flow and the predictions of its error, each shaped like the params."""
@@ -138,10 +141,3 @@ def uncertainty(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
     """The estimated relative error of a prediction."""
     size, off = norm(errors.refined), gap(predicted, errors)
     return jnp.where(size > 0, off / jnp.where(size > 0, size, 1), jnp.where(off > 0, jnp.inf, 0))
-
-
-def percent(value: float) -> str:
-    """A relative error in words: two digits, more where they stand before the point."""
-    if value >= 10:
-        return "over 1000 %"
-    return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"

@@ -16,17 +16,16 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.numbers import require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import norm, on_device, rounding_of
+from ..problem.tree import norm, on_device
 from ..solvers.flow import Integrator
-from ..solvers.requirements import require_one_dtype, require_solver, require_tolerances
+from ..solvers.requirements import require_one_dtype, require_solver
 from ..solvers.runners import FlowRunner
 from ..solvers.trajectory import Status
 from .compare import compare
-from .error_equation import ErrorState, gap, percent
-from .predict_error import PredictionRunner
+from .error_equation import KINDS, ErrorState, gap
+from .percent import percent
+from .predict_error import PredictionRunner, prediction_tolerances
 from .requirements import MOST_STEPS, require_horizon, require_tolerance
-
-KINDS = ("local", "propagated")
 
 # Along the flow the maximum is taken over this many times, denser near the start, where networks
 # change fast.
@@ -251,8 +250,7 @@ def _solve(
 def _worst_source(flow: EquationOfMotion, params: PyTree, horizon: float) -> _Worst:
     """`t η^{γ+1} max ‖ξ̃_γ‖` along the flow."""
     times = _times(horizon)
-    rtol = 1e-6 if rounding_of(params) < 1e-10 else 1e-4
-    rtol, atol = require_tolerances(rtol, None, params)
+    rtol, atol = prediction_tolerances(params)
     dtype = jnp.result_type(*jax.tree.leaves(params))
     integrator = Integrator(require_solver(None, rtol), rtol, atol, dtype)
     runner = FlowRunner(on_device(flow), params, times, integrator, _MOST_FLOW_STEPS)

@@ -25,8 +25,9 @@ from ..solvers.requirements import (
 )
 from ..solvers.runners import FlowRunner, stack
 from ..solvers.trajectory import Statistics, Status
-from .error_equation import MEASURE, ErrorEquation, ErrorState, percent, uncertainty
+from .error_equation import MEASURE, ErrorEquation, ErrorState, uncertainty
 from .interruption import RunInterrupted
+from .percent import percent
 from .requirements import require_error, require_records, require_steps
 
 # A prediction is good to a few digits at best; the flow need not be solved better than that.
@@ -205,6 +206,15 @@ def _sizes(errors: ErrorState) -> jax.Array:
     return jnp.array(rows)
 
 
+def prediction_tolerances(
+    params: PyTree, rtol: float | None = None, atol: float | None = None
+) -> tuple[float, float]:
+    """The tolerances of the flow of a prediction, or their defaults."""
+    if rtol is None:
+        rtol = _RTOL if rounding_of(params) < 1e-10 else _RTOL_SINGLE
+    return require_tolerances(rtol, atol, params)
+
+
 class PredictionRunner:
     """The error equation of a flow from record to record."""
 
@@ -221,9 +231,7 @@ class PredictionRunner:
         max_steps: int | None = None,
     ):
         require_one_dtype(params)
-        if rtol is None:
-            rtol = _RTOL if rounding_of(params) < 1e-10 else _RTOL_SINGLE
-        rtol, atol = require_tolerances(rtol, atol, params)
+        rtol, atol = prediction_tolerances(params, rtol, atol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
         equation = on_device(ErrorEquation(flow))

@@ -11,6 +11,7 @@ import numpy as np
 from ..dynamics.convergence import measure_convergence
 from ..dynamics.gradient_descent import GradientDescent
 from ..errors.compare import compare
+from ..errors.comparison import useful_index
 from ..solvers.solve import solve
 from .cases import Progress, results_of, silent
 from .setting import digits_network
@@ -49,15 +50,12 @@ class Row:
         learning_rate: The learning rate η.
         relative_errors: The relative error of every order at the end; NaN where the flow failed.
         best_order: The order with the smallest error.
-        useful_order: The order at which more counter terms stop helping: the next one improves the
-            error by less than a factor of 1.5.
         promised_order: The smallest best order that `convergence` names along the run.
     """
 
     learning_rate: float
     relative_errors: tuple[float, ...]
     best_order: int
-    useful_order: int
     promised_order: int
 
 
@@ -68,16 +66,21 @@ class Result:
     settings: BestOrder
     rows: tuple[Row, ...]
 
+    def useful_order(self, row: Row) -> int:
+        """The order at which more counter terms stop helping (`Comparison.useful_order`)."""
+        return self.settings.orders[useful_index(row.relative_errors)]
+
     @property
     def claims(self) -> dict[str, bool]:
         """Each claim, and whether it holds."""
         last = max(self.settings.orders)
         return {
             "the worst verdict along the run says within one where they stop helping": all(
-                abs(min(row.promised_order, last) - row.useful_order) <= 1 for row in self.rows
+                abs(min(row.promised_order, last) - self.useful_order(row)) <= 1
+                for row in self.rows
             ),
             "at some learning rate they stop helping before the last": any(
-                row.useful_order < last for row in self.rows
+                self.useful_order(row) < last for row in self.rows
             ),
         }
 
@@ -144,7 +147,6 @@ def _row(settings: BestOrder, learning_rate: float) -> dict[str, Any]:
         learning_rate=learning_rate,
         relative_errors=tuple(float(error) for error in run.relative_error[:, -1]),
         best_order=run.best_order,
-        useful_order=run.useful_order,
         promised_order=min(promised),
     )
     return asdict(row)

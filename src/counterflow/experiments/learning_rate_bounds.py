@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors.elkabetz_cohen import elkabetz_cohen_bound
-from ..errors.learning_rate_bound import KINDS, learning_rate_bound
+from ..errors.error_equation import KINDS
+from ..errors.learning_rate_bound import learning_rate_bound
 from ..problem.problem import Problem
 from .cases import Progress, results_of, silent
 from .setting import digits_network

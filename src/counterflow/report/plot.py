@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors.comparison import Comparison
-from ..errors.error_equation import percent
+from ..errors.percent import percent
 from .style import BLUE, GREEN, GREY, ORANGE, PALE_RED, themed
 
 if TYPE_CHECKING:
