@@ -19,7 +19,7 @@ def _nothing_is_run(monkeypatch):
     def run(*arguments):
         raise AssertionError("a run was begun")
 
-    monkeypatch.setitem(cf.compare.__globals__, "_LockStep", run)
+    monkeypatch.setitem(cf.compare.__globals__, "LockStep", run)
 
 
 def refused(error, text, **options):
