@@ -23,7 +23,6 @@ from .errors.elkabetz_cohen import (
     ElkabetzCohenBound as ElkabetzCohenBound,
     elkabetz_cohen_bound as elkabetz_cohen_bound,
 )
-from .errors.interruption import RunInterrupted as RunInterrupted
 from .errors.learning_rate_bound import (
     LearningRateBound as LearningRateBound,
     learning_rate_bound as learning_rate_bound,
@@ -35,6 +34,7 @@ from .errors.predict_error import (
 )
 from .problem.problem import Problem as Problem
 from .report.plot import plot as plot
+from .solvers.interruption import RunInterrupted as RunInterrupted
 from .solvers.solve import solve as solve
 from .solvers.trajectory import (
     SolveError as SolveError,

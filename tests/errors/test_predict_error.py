@@ -10,7 +10,7 @@ import pytest
 
 import counterflow as cf
 import zoo
-from counterflow.errors.requirements import require_records, require_steps
+from counterflow.solvers.requirements import require_records, require_steps
 
 
 @pytest.fixture(autouse=True, scope="module")

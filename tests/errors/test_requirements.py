@@ -6,7 +6,9 @@ import pytest
 
 from users import import_as_users_do
 
-cf, requirements = import_as_users_do("counterflow", "counterflow.errors.requirements")
+cf, requirements, of_runs = import_as_users_do(
+    "counterflow", "counterflow.errors.requirements", "counterflow.solvers.requirements"
+)
 QUADRATIC = cf.Problem(lambda theta: jnp.sum(theta**2) / 2)
 ONES = jnp.ones(2)
 NAN, INFINITY = float("nan"), float("inf")
@@ -105,7 +107,7 @@ def test_unsigned_records_must_increase_too():
 
 
 def test_records_may_be_any_integers():
-    required = requirements.require_records
+    required = of_runs.require_records
     for records in ([0, 3, 10], (0, 3, 10), np.array([0, 3, 10], np.uint8), [np.int32(0), 3, 10]):
         found = required(records, 10, default=100)
         np.testing.assert_array_equal(found, [0, 3, 10])
@@ -125,11 +127,11 @@ def test_records_may_be_any_integers():
     ],
 )
 def test_a_number_of_records_is_spread_evenly(records, steps, expected):
-    np.testing.assert_array_equal(requirements.require_records(records, steps, 100), expected)
+    np.testing.assert_array_equal(of_runs.require_records(records, steps, 100), expected)
 
 
 def test_by_default_there_are_as_many_records_as_asked_for():
-    found = requirements.require_records(None, 10**6, default=100)
+    found = of_runs.require_records(None, 10**6, default=100)
     np.testing.assert_array_equal(found, np.arange(101) * 10**4)
 
 

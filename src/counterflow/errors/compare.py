@@ -14,17 +14,19 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import rounding_of
+from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
     require_max_steps,
     require_one_dtype,
     require_progress,
+    require_records,
+    require_steps,
     require_tolerances,
 )
 from ..solvers.trajectory import Status
 from .comparison import Comparison
-from .interruption import RunInterrupted
 from .lock_step import LockStep
-from .requirements import require_orders, require_records, require_restart, require_steps
+from .requirements import require_orders, require_restart
 
 
 def compare(

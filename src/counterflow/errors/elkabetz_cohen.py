@@ -27,9 +27,10 @@ from ..dynamics.gradient_flow import GradientFlow
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm
+from ..solvers.requirements import require_steps
 from ..solvers.solve import solve
 from .curvature import extreme_curvatures
-from .requirements import require_curvature, require_steps, require_time, require_tolerance
+from .requirements import require_curvature, require_time, require_tolerance
 
 
 @dataclass(frozen=True)

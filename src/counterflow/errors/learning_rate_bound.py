@@ -18,14 +18,14 @@ from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device
 from ..solvers.flow import Integrator
-from ..solvers.requirements import require_one_dtype, require_solver
+from ..solvers.requirements import MOST_STEPS, require_one_dtype, require_solver
 from ..solvers.runners import FlowRunner
 from ..solvers.trajectory import Status
 from .compare import compare
 from .error_equation import KINDS, ErrorState, gap
 from .percent import percent
 from .predict_error import PredictionRunner, prediction_tolerances
-from .requirements import MOST_STEPS, require_horizon, require_tolerance
+from .requirements import require_horizon, require_tolerance
 
 # Along the flow the maximum is taken over this many times, denser near the start, where networks
 # change fast.

@@ -16,19 +16,21 @@ from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device, rounding_of
 from ..solvers.flow import Integrator
+from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
     require_max_steps,
     require_one_dtype,
     require_progress,
+    require_records,
     require_solver,
+    require_steps,
     require_tolerances,
 )
 from ..solvers.runners import FlowRunner, stack
 from ..solvers.trajectory import Statistics, Status
 from .error_equation import MEASURE, ErrorEquation, ErrorState, uncertainty
-from .interruption import RunInterrupted
 from .percent import percent
-from .requirements import require_error, require_records, require_steps
+from .requirements import require_error
 
 # A prediction is good to a few digits at best; the flow need not be solved better than that.
 _RTOL, _RTOL_SINGLE = 1e-6, 1e-4

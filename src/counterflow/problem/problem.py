@@ -92,12 +92,15 @@ class Problem:
 
     def gradient(self, params: PyTree) -> PyTree:
         """The gradient with weight decay, `g(θ) = ∇f(θ) + λθ`, shaped like `params`."""
+        return add_scaled(self.loss_gradient(params), self.weight_decay, params)
+
+    def loss_gradient(self, params: PyTree) -> PyTree:
+        """The gradient without weight decay, `∇f(θ)`, or the vector field that was given."""
         if self.has_loss:
-            gradient = jax.grad(self.loss)(params)
-        else:
-            gradient = self.evaluate(params)
-            _require_alike(gradient, params)
-        return add_scaled(gradient, self.weight_decay, params)
+            return jax.grad(self.loss)(params)
+        gradient = self.evaluate(params)
+        _require_alike(gradient, params)
+        return gradient
 
     def hessian_vector_product(self, params: PyTree, vector: PyTree) -> PyTree:
         """The derivative of `gradient` along a vector, `(H(θ) + λI) v`, shaped like `params`.

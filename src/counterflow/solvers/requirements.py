@@ -1,4 +1,4 @@
-"""What `solve` asks of its arguments, before anything is run."""
+"""What runs ask of their arguments, before anything is run."""
 
 from typing import Any
 
@@ -11,6 +11,52 @@ from ..problem.tree import rounding_of
 
 # A method of higher order pays at tight tolerances.
 _DOPRI8_BELOW = 1e-7
+
+
+MOST_STEPS = np.iinfo(np.int32).max - 1
+
+
+def require_steps(steps: Any, name: str = "steps") -> int:
+    """The number of steps as an `int`; raises unless it is an integer of at least 1."""
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer):
+        raise TypeError(
+            f"`{name}` must be an integer, got {steps!r} of type {type(steps).__name__}: it counts "
+            "steps of gradient descent; a time t is t / learning_rate steps"
+        )
+    if not 1 <= steps <= MOST_STEPS:
+        raise ValueError(
+            f"`{name}` must be from 1 to {MOST_STEPS}, got {steps}: it counts steps of gradient "
+            "descent, of which there must be one to look at"
+        )
+    return int(steps)
+
+
+def require_records(records: Any, steps: int, default: int) -> np.ndarray:
+    """The step numbers at which to look: as given, or that many evenly spaced, the last included.
+
+    An integer asks for the start and that many records after it.
+    """
+    if records is None:
+        records = default
+    if isinstance(records, int | np.integer) and not isinstance(records, bool):
+        if records < 1:
+            raise ValueError(f"`records` must be at least 1 or a list of steps, got {records}")
+        return np.unique(np.rint(np.linspace(0, steps, min(int(records), steps) + 1))).astype(int)
+    try:
+        given = np.asarray(records)
+    except ValueError:
+        given = np.empty((0, 0))
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
+        raise TypeError(
+            "`records` must be a number of records or a list of step numbers (integers), got "
+            f"{records!r}"
+        )
+    if np.any(np.diff(given.astype(int)) <= 0) or given[0] < 0 or given[-1] > steps:
+        raise ValueError(
+            f"`records` must be increasing step numbers from 0 to {steps}, the number of steps, "
+            f"got {np.array2string(given, threshold=6)}"
+        )
+    return given.astype(int)
 
 
 def require_times(times: Any) -> np.ndarray:
