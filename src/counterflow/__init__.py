@@ -43,3 +43,44 @@ from .solvers.trajectory import (
     Status as Status,
     Trajectory as Trajectory,
 )
+from .symmetries.charge_velocity import (
+    ChargeVelocity as ChargeVelocity,
+    charge_after_step as charge_after_step,
+    charge_velocity as charge_velocity,
+)
+from .symmetries.conservation_law import (
+    ConservationLaw as ConservationLaw,
+    conservation_law as conservation_law,
+)
+from .symmetries.custom import CustomSymmetry as CustomSymmetry
+from .symmetries.decay_rate import decay_rate as decay_rate
+from .symmetries.equilibrium import (
+    Equilibrium as Equilibrium,
+    FixedPoint as FixedPoint,
+    equilibrium as equilibrium,
+    equilibrium_angle as equilibrium_angle,
+    equilibrium_radius as equilibrium_radius,
+)
+from .symmetries.find_symmetries import (
+    FoundSymmetries as FoundSymmetries,
+    FoundSymmetry as FoundSymmetry,
+    find_symmetries as find_symmetries,
+)
+from .symmetries.predict_charge import (
+    ChargePrediction as ChargePrediction,
+    predict_charge as predict_charge,
+)
+from .symmetries.rescale import Rescale as Rescale
+from .symmetries.scale import Scale as Scale
+from .symmetries.scale_motion import (
+    EffectiveLearningRate as EffectiveLearningRate,
+    angular_update as angular_update,
+    direction_velocity as direction_velocity,
+    effective_learning_rate as effective_learning_rate,
+)
+from .symmetries.symmetry import Symmetry as Symmetry
+from .symmetries.translation import Translation as Translation
+from .symmetries.translation_motion import (
+    parallel_velocity as parallel_velocity,
+    perpendicular_velocity as perpendicular_velocity,
+)

@@ -1,0 +1,189 @@
+"""Which translations and scalings a loss may be invariant under, from gradients alone.
+
+A loss that is invariant under `θ_A → αθ_A` has `θ_A·∇_A f = 0` at every point, and one that is
+invariant under a joint scaling of several leaves, each by its own power c of α, has
+`Σ c_A θ_A·∇_A f = 0`. So all of them follow from one table: the products `θ_A·∇_A f` for every leaf
+A, whole or unit by unit, at random points; every linear dependence of its columns is a symmetry.
+Likewise a column of sums of the gradient that vanishes is a translation.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..problem.problem import Problem
+from ..problem.tree import rms
+
+Column = tuple[int, int | None]  # a leaf by its number, and the axis of its units
+Powers = tuple[tuple[Column, int], ...]  # a joint scaling: by which power of α each column is
+
+
+@dataclass(frozen=True)
+class Table:
+    """What gradients at random points say of every leaf, whole and along every axis.
+
+    Attributes:
+        scales: For each column, `θ_A·∇_A f` over points and units.
+        sums: For each column, `1_A·∇_A f` over points and units.
+        scale_sizes: What `θ_A·∇_A f` could have been, `‖θ_A‖‖∇_A f‖`.
+        sum_sizes: What `1_A·∇_A f` could have been, `√(number of entries) ‖∇_A f‖`.
+    """
+
+    scales: dict[Column, np.ndarray]
+    sums: dict[Column, np.ndarray]
+    scale_sizes: dict[Column, np.ndarray]
+    sum_sizes: dict[Column, np.ndarray]
+
+    def unused(self, leaves: int) -> set[int]:
+        """The leaves on which the loss does not depend at any point."""
+        sizes = [np.max(self.sum_sizes[leaf, None]) for leaf in range(leaves)]
+        # Rounding of a gradient that vanishes, in any dtype, is far below what others amount to.
+        return {leaf for leaf in range(leaves) if sizes[leaf] <= 1e-12 * max(sizes)}
+
+
+def random_points(params: PyTree, count: int, seed: int) -> list[PyTree]:
+    """Points around the params, as far from them as the params are from zero."""
+    random = np.random.default_rng(seed)
+    overall = float(rms(params)) or 1.0
+
+    def point() -> PyTree:
+        def moved(leaf: Array) -> Array:
+            size = float(rms(leaf)) or overall
+            return leaf + jnp.asarray(size * random.standard_normal(leaf.shape), leaf.dtype)
+
+        return jax.tree.map(moved, params)
+
+    return [point() for _ in range(count)]
+
+
+def measure(problem: Problem, points: list[PyTree]) -> Table:
+    """The table of a problem at some points; points where the gradient is not finite are left out.
+
+    One gradient per point.
+    """
+    columns = _columns(points[0])
+    found = [
+        dict(zip(columns, map(np.asarray, _at_point(problem, point)), strict=True))
+        for point in points
+    ]
+    finite = [row for row in found if all(np.all(np.isfinite(row[c])) for c in columns)]
+    if len(finite) < len(found) / 2:
+        raise ValueError(
+            "the gradient must be finite at most points around the params, got NaN or infinity at "
+            f"{len(found) - len(finite)} of {len(found)} random ones as far from the params as "
+            "these are from zero"
+        )
+    stacked = {c: np.stack([row[c] for row in finite]) for c in columns}
+    parts = [{c: values[:, part] for c, values in stacked.items()} for part in range(4)]
+    return Table(*parts)
+
+
+def _columns(params: PyTree) -> list[Column]:
+    leaves = enumerate(jax.tree.leaves(params))
+    return [(number, axis) for number, leaf in leaves for axis in (None, *range(leaf.ndim))]
+
+
+@eqx.filter_jit
+def _at_point(problem: Problem, params: PyTree) -> list[Float[Array, "4 units"]]:
+    leaves, gradients = jax.tree.leaves(params), jax.tree.leaves(problem.loss_gradient(params))
+    return [_of_column(leaves[leaf], gradients[leaf], axis) for leaf, axis in _columns(params)]
+
+
+def _of_column(leaf: Array, gradient: Array, axis: int | None) -> Float[Array, "4 units"]:
+    others = tuple(i for i in range(leaf.ndim) if i != axis)
+
+    def total(values: Array) -> Array:
+        return jnp.reshape(jnp.sum(values, axis=others), (-1,))
+
+    size = jnp.sqrt(total(gradient**2))
+    return jnp.stack(
+        [
+            total(leaf * gradient),
+            total(gradient),
+            jnp.sqrt(total(leaf**2)) * size,
+            jnp.sqrt(total(jnp.ones_like(leaf))) * size,
+        ]
+    )
+
+
+def translations(table: Table, columns: list[Column], tolerance: float) -> list[Column]:
+    """The columns whose sums of the gradient vanish."""
+    return [c for c in columns if _relative(table.sums[c], table.sum_sizes[c]) <= tolerance]
+
+
+def joint_scalings(
+    table: Table, columns: list[Column], biases: set[Column], tolerance: float
+) -> list[Powers]:
+    """The joint scalings of columns with equally many units that no smaller one is part of.
+
+    A set of columns that are dependent while no part of them is has one dependence only. All those
+    of two sides are found by building a largest independent set that starts with the biases and one
+    other column, for each in turn: every column left over depends on that set in one way.
+    """
+    sizes = np.stack([_flat(table.scale_sizes[c]) for c in columns], axis=1)
+    units = np.linalg.norm(sizes, axis=0)
+    units = np.where(units > 0, units, 1)
+    matrix = np.stack([_flat(table.scales[c]) for c in columns], axis=1) / units
+    triangle = np.asarray(np.linalg.qr(matrix, mode="r"))  # the same dependences, in few rows
+    found: dict[Powers, None] = {}
+    for first in range(len(columns)):
+        order = sorted(range(len(columns)), key=lambda i: (columns[i] not in biases, i != first, i))
+        for coefficients in _dependences(triangle, order, tolerance):
+            powers = _as_powers(coefficients / units, columns)
+            if powers and _joint_residual(table, powers) <= tolerance:
+                found[powers] = None
+    return list(found)
+
+
+def _dependences(matrix: np.ndarray, order: list[int], tolerance: float) -> list[np.ndarray]:
+    """For every column that depends on those before it, the coefficients that make zero."""
+    independent: list[int] = []
+    found = []
+    for column in order:
+        target = matrix[:, column]
+        solution = np.zeros(0)
+        if independent:
+            solution = np.linalg.lstsq(matrix[:, independent], target, rcond=None)[0]
+        rest = target - matrix[:, independent] @ solution if independent else target
+        if np.linalg.norm(rest) > tolerance * max(np.linalg.norm(target), 1e-3):
+            independent.append(column)
+            continue
+        coefficients = np.zeros(matrix.shape[1])
+        coefficients[column] = 1
+        coefficients[independent] = -solution
+        found.append(coefficients)
+    return found
+
+
+def _as_powers(coefficients: np.ndarray, columns: list[Column]) -> Powers | None:
+    """The coefficients as powers ±1, the first one +1; `None` if they are others."""
+    largest = np.max(np.abs(coefficients))
+    present = [i for i in range(len(columns)) if abs(coefficients[i]) > 1e-3 * largest]
+    scaled = coefficients / coefficients[present[0]]
+    if any(abs(abs(scaled[i]) - 1) > 1e-3 for i in present):
+        return None
+    leaves = [columns[i][0] for i in present]
+    if len(set(leaves)) < len(leaves):
+        return None  # two axes of one leaf at once
+    return tuple((columns[i], round(float(scaled[i]))) for i in present)
+
+
+def _joint_residual(table: Table, powers: Powers) -> float:
+    total = sum(power * table.scales[column] for column, power in powers)
+    size = sum(table.scale_sizes[column] for column, _ in powers)
+    return _relative(np.asarray(total), np.asarray(size))
+
+
+def _relative(values: np.ndarray, sizes: np.ndarray) -> float:
+    """The largest over points of the values of all units, over what they could have been."""
+    values, sizes = np.linalg.norm(values, axis=1), np.linalg.norm(sizes, axis=1)
+    return float(np.max(np.where(values > 0, values / np.where(sizes > 0, sizes, 1), 0)))
+
+
+def _flat(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float64).reshape(-1)

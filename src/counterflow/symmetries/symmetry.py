@@ -1,0 +1,175 @@
+"""What a symmetry is: a transformation of the params, and what follows from it alone."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..problem.problem import Problem
+from ..problem.requirements import at_the_door
+from ..problem.tree import add_scaled, inner, is_concrete, norm, rounding_of
+
+#: Above this residual a transformation is not taken for a symmetry.
+TOLERANCE = 1e-6
+
+
+class Symmetry(abc.ABC):
+    """A transformation `ψ(θ, α)` that may leave a loss unchanged: `f(ψ(θ, α)) = f(θ)`.
+
+    With one α per unit it is as many symmetries at once; whatever is said of a unit is then an
+    array over units. Everything but the transformation itself is found by differentiation at the
+    identity: the generator `G(θ) = ∂ψ/∂α` and the charge `θ·G(θ)`, which gradient flow without
+    weight decay conserves.
+    """
+
+    @property
+    @abc.abstractmethod
+    def charge_degree(self) -> int | None:
+        """The degree of the charge as a polynomial in θ, 1 or 2; `None` if it is neither."""
+
+    @abc.abstractmethod
+    def identity(self, params: PyTree) -> Float[Array, "*units"]:
+        """The α, one per unit, whose transformation changes nothing."""
+
+    @abc.abstractmethod
+    def transform(self, params: PyTree, alpha: Any) -> PyTree:
+        """The transformed params `ψ(θ, α)`, for one α or one per unit."""
+
+    def generator(self, params: PyTree) -> PyTree:
+        """The generator `G(θ) = ∂ψ/∂α` at the identity, shaped like `params`.
+
+        Of several units, the sum of their generators.
+        """
+        identity = self.identity(params)
+        moved = jax.jvp(
+            lambda alpha: self.transform(params, alpha), (identity,), (jnp.ones_like(identity),)
+        )
+        return moved[1]
+
+    def along_generator(self, params: PyTree, vector: PyTree) -> Float[Array, "*units"]:
+        """`v·G(θ)` for each unit, of a vector shaped like `params`."""
+        return jax.grad(lambda alpha: inner(vector, self.transform(params, alpha)))(
+            self.identity(params)
+        )
+
+    def charge(self, params: PyTree) -> Float[Array, "*units"]:
+        """The charge `θ·G(θ)` of each unit."""
+        return self.along_generator(params, params)
+
+    def generator_change(self, params: PyTree, vector: PyTree) -> Float[Array, "*units"]:
+        """`θ·((v·∇)G(θ))` for each unit: the charge's change by that of the generator alone."""
+        return jax.jvp(lambda point: self.along_generator(point, params), (params,), (vector,))[1]
+
+    def residual(self, problem: Problem, params: PyTree) -> float:
+        """How far the loss is from invariant at `params`, from the function itself.
+
+        The largest `|f(ψ(θ, α)) − f(θ)|` over a few α around the identity, over what the same move
+        could change: `‖ψ(θ, α) − θ‖` times the norm of the gradient over the parameters moved. It
+        is about 1e-16 to 1e-10 for a symmetry, and of order one otherwise. Changes of the loss in
+        its last digits are rounding: `√ε|f|`, with the dtype's ε, is added below.
+
+        For a problem given by a vector field g, the largest `|g·G|` over `‖g‖‖G‖`, both over the
+        parameters that the generator moves.
+        """
+        params = at_the_door(problem, params)
+        random = np.random.default_rng(0)
+        return max(trial_residual(self, problem, params, random) for _ in range(_TRIALS))
+
+    def assumption(self, problem: Problem, params: PyTree) -> float:
+        """How far the assumption of Theorem B.1, `θ·((∇f·∇)G) = 0`, is from being met.
+
+        The left side, at its largest over the units, over `‖θ‖‖∇f‖`. It is met by translation,
+        scale and rescale, whose generators change with θ by a symmetric matrix or not at all.
+        """
+        return float(_assumption(self, problem, at_the_door(problem, params)))
+
+
+_TRIALS = 3
+
+
+def trial_residual(
+    symmetry: Symmetry, problem: Problem, params: PyTree, random: np.random.Generator
+) -> float:
+    """The residual of one transformation with random α, up to a half around the identity."""
+    identity = symmetry.identity(params)
+    alpha = identity + jnp.asarray(random.uniform(-0.5, 0.5, identity.shape), identity.dtype)
+    there = symmetry.transform(params, alpha)
+    # Compiled once for all symmetries of a problem, which enter as the params they lead to.
+    if problem.has_loss:
+        return float(_loss_residual(problem, params, there))
+    generator = symmetry.generator(there)
+    field, change = _field_residual(problem, there, generator)
+    along = jnp.max(jnp.abs(symmetry.along_generator(there, field)))
+    return float(jnp.where(along > 0, along / jnp.where(along > 0, change, 1), 0))
+
+
+@eqx.filter_jit
+def _loss_residual(problem: Problem, params: PyTree, there: PyTree) -> Array:
+    move = add_scaled(there, -1, params)
+    loss, gradient = problem.loss(params), problem.loss_gradient(params)
+    could = norm(move) * norm(_where_moved(gradient, move))
+    rounding = rounding_of(params) ** 0.5 * jnp.abs(loss)
+    change = jnp.abs(problem.loss(there) - loss)
+    return jnp.where(change > 0, change / (could + rounding), 0)
+
+
+@eqx.filter_jit
+def _field_residual(problem: Problem, params: PyTree, generator: PyTree) -> tuple[PyTree, Array]:
+    field = problem.loss_gradient(params)
+    return field, norm(_where_moved(field, generator)) * norm(generator)
+
+
+def _where_moved(tree: PyTree, move: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(b != 0, a, 0), tree, move)
+
+
+@eqx.filter_jit
+def _assumption(symmetry: Symmetry, problem: Problem, params: PyTree) -> Array:
+    gradient = problem.loss_gradient(params)
+    left = jnp.max(jnp.abs(symmetry.generator_change(params, gradient)))
+    size = norm(params) * norm(gradient)
+    return jnp.where(left > 0, left / jnp.where(left > 0, size, 1), 0)
+
+
+def require_symmetry(symmetry: Any, problem: Problem, params: PyTree) -> None:
+    """Raises unless it is a symmetry of the problem, with a generator as Theorem B.1 needs it."""
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(
+            f"`symmetry` must be a symmetry, got {type(symmetry).__name__}: "
+            "for example `Scale('hidden')`"
+        )
+    single = rounding_of(params) > 1e-10
+    allowed = 1e-2 if single else TOLERANCE
+    residual = symmetry.residual(problem, params)
+    if not residual <= allowed:
+        raise ValueError(
+            f"{symmetry!r} must leave the loss unchanged, but its residual is {residual:.2g}, "
+            f"above {allowed:g}: `find_symmetries` lists what does"
+        )
+    assumption = symmetry.assumption(problem, params)
+    if not assumption <= allowed:
+        raise ValueError(
+            f"the generator of {symmetry!r} must satisfy θ·((∇f·∇)G) = 0, the assumption of "
+            f"Theorem B.1, but relative to ‖θ‖‖∇f‖ it is {assumption:.2g}: the conservation law "
+            "does not apply"
+        )
+
+
+def broadcast(alpha: Any, identity: Float[Array, "*units"]) -> Float[Array, "*units"]:
+    """One α for all units, or one per unit, as an array over units."""
+    if jnp.shape(alpha) not in ((), identity.shape):
+        raise ValueError(
+            f"`alpha` must be one number or one per unit, an array of shape {identity.shape}, got "
+            f"shape {jnp.shape(alpha)}"
+        )
+    return jnp.broadcast_to(jnp.asarray(alpha, identity.dtype), identity.shape)
+
+
+def require_positive(alpha: Array) -> None:
+    """Raises if an α that is at hand is not positive."""
+    if is_concrete(alpha) and not np.all(np.asarray(alpha) > 0):
+        raise ValueError(f"`alpha` must be positive, got {alpha}: 1 changes nothing")
