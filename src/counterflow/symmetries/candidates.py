@@ -111,15 +111,18 @@ def _of_column(leaf: Array, gradient: Array, axis: int | None) -> Float[Array, "
     )
 
 
-def translations(table: Table, columns: list[Column], tolerance: float) -> list[Column]:
-    """The columns whose sums of the gradient vanish."""
-    return [c for c in columns if _relative(table.sums[c], table.sum_sizes[c]) <= tolerance]
+def translations(table: Table, columns: list[Column], tolerance: float) -> dict[Column, float]:
+    """The columns whose sums of the gradient vanish, with their residuals."""
+    residuals = {c: _relative(table.sums[c], table.sum_sizes[c]) for c in columns}
+    return {c: residual for c, residual in residuals.items() if residual <= tolerance}
 
 
 def joint_scalings(
     table: Table, columns: list[Column], biases: set[Column], tolerance: float
-) -> list[Powers]:
-    """The joint scalings of columns with equally many units that no smaller one is part of.
+) -> dict[Powers, float]:
+    """The joint scalings of columns with equally many units, with their residuals.
+
+    Only those that no smaller one is part of.
 
     A set of columns that are dependent while no part of them is has one dependence only. All those
     of two sides are found by building a largest independent set that starts with the biases and one
@@ -130,29 +133,34 @@ def joint_scalings(
     units = np.where(units > 0, units, 1)
     matrix = np.stack([_flat(table.scales[c]) for c in columns], axis=1) / units
     triangle = np.asarray(np.linalg.qr(matrix, mode="r"))  # the same dependences, in few rows
-    found: dict[Powers, None] = {}
+    found: dict[Powers, float] = {}
     for first in range(len(columns)):
         order = sorted(range(len(columns)), key=lambda i: (columns[i] not in biases, i != first, i))
         for coefficients in _dependences(triangle, order, tolerance):
             powers = _as_powers(coefficients / units, columns)
-            if powers and _joint_residual(table, powers) <= tolerance:
-                found[powers] = None
-    return list(found)
+            if powers and powers not in found:
+                found[powers] = _joint_residual(table, powers)
+    return {powers: residual for powers, residual in found.items() if residual <= tolerance}
 
 
 def _dependences(matrix: np.ndarray, order: list[int], tolerance: float) -> list[np.ndarray]:
     """For every column that depends on those before it, the coefficients that make zero."""
     independent: list[int] = []
-    found = []
+    dependent: list[int] = []
+    basis = np.zeros((len(matrix), 0))
     for column in order:
         target = matrix[:, column]
-        solution = np.zeros(0)
-        if independent:
-            solution = np.linalg.lstsq(matrix[:, independent], target, rcond=None)[0]
-        rest = target - matrix[:, independent] @ solution if independent else target
-        if np.linalg.norm(rest) > tolerance * max(np.linalg.norm(target), 1e-3):
+        rest = target - basis @ (basis.T @ target)
+        rest = rest - basis @ (basis.T @ rest)  # twice is enough for full accuracy
+        size = np.linalg.norm(rest)
+        if size > tolerance * max(np.linalg.norm(target), 1e-3):
             independent.append(column)
-            continue
+            basis = np.column_stack([basis, rest / size])
+        else:
+            dependent.append(column)
+    solutions = np.linalg.lstsq(matrix[:, independent], matrix[:, dependent], rcond=None)[0]
+    found = []
+    for column, solution in zip(dependent, solutions.T, strict=True):
         coefficients = np.zeros(matrix.shape[1])
         coefficients[column] = 1
         coefficients[independent] = -solution

@@ -21,7 +21,7 @@ from .candidates import (
 )
 from .rescale import Rescale
 from .scale import Scale
-from .symmetry import Symmetry, trial_residual
+from .symmetry import Symmetry, random_transform, residual_of, trial_residual
 from .translation import Translation
 
 # More points than leaves, so that no dependence is an accident of too few.
@@ -35,7 +35,7 @@ class FoundSymmetry:
     Attributes:
         symmetry: The symmetry.
         units: How many there are of it, one per unit.
-        residual: Its residual at a random point, with random α for every unit.
+        residual: The largest `|G·∇f|` over what it could be, `‖G_A‖‖∇_A f‖`, at random points.
     """
 
     symmetry: Symmetry
@@ -51,7 +51,7 @@ class FoundSymmetries:
         found: What holds, translations first, then scales and rescales.
         unused: The paths of leaves on which the loss does not depend.
         tolerance: The largest residual allowed.
-        gradient_evaluations: What it cost, a loss counted as a gradient.
+        gradient_evaluations: What it cost.
     """
 
     found: tuple[FoundSymmetry, ...]
@@ -90,16 +90,15 @@ def find_symmetries(
 
     Found from the function, not from names: every leaf and every axis of it is tried, every pair of
     leaves, and every group that biases or other leaves have to join. Candidates come from one
-    gradient at each of a few random points around `params`, and are confirmed there by finite
-    transformations. What follows from a finer symmetry is not listed: a layer that is invariant per
-    unit is also invariant as a whole.
+    gradient at each of a few random points around `params`, four more than there are leaves; they
+    are confirmed by finite transformations. What follows from a finer symmetry is not listed: a
+    layer that is invariant per unit is also invariant as a whole.
 
     Args:
         problem: The problem; its weight decay, which breaks all of them, is left out.
         params: Params of the shapes and sizes in question; their values matter little.
-        tolerance: The largest residual allowed (see `Symmetry.residual`), by default 1e-6, or 1e-3
-            in single precision. An ε inside a normalization breaks the invariance by about ε over
-            the variance.
+        tolerance: The largest residual allowed, by default 1e-6, or 1e-3 in single precision. An ε
+            inside a normalization breaks the invariance by about ε over the variance.
         seed: The seed of the random points.
 
     Example:
@@ -126,32 +125,53 @@ def find_symmetries(
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
     shapes = [leaf.shape for _, leaf in leaves]
-    points = random_points(params, len(leaves) + _SPARE_POINTS, seed)
-    table = measure(problem, points)
+    count = len(leaves) + _SPARE_POINTS
+    table = measure(problem, random_points(params, count, seed))
     unused = table.unused(len(leaves))
     columns = _columns(shapes, unused)
-    candidates: list[Symmetry] = []
-    moved = [column for group in columns.values() for column in group]
-    for leaf, axis in _finest(translations(table, moved, tolerance)):
-        candidates.append(Translation(names[leaf], axis))
-    scalings: list[Powers] = []
+    candidates: list[FoundSymmetry] = []
+
+    def consider(symmetry: Symmetry, residual: float) -> None:
+        units = int(np.size(symmetry.identity(params)))
+        candidates.append(FoundSymmetry(symmetry, units, residual))
+
+    everything = [column for group in columns.values() for column in group]
+    for (leaf, axis), residual in _finest(translations(table, everything, tolerance)).items():
+        consider(Translation(names[leaf], axis), residual)
+    scalings: dict[Powers, float] = {}
     for group in columns.values():
         biases = {column for column in group if len(shapes[column[0]]) < 2}
-        scalings += joint_scalings(table, group, biases, tolerance)
-    candidates += [_as_symmetry(powers, names) for powers in _without_implied(scalings)]
-    random = np.random.default_rng(seed)
-    found = []
-    for symmetry in candidates:
-        residual = trial_residual(symmetry, problem, points[0], random)
-        if residual <= tolerance:
-            units = int(np.size(symmetry.identity(params)))
-            found.append(FoundSymmetry(symmetry, units, residual))
+        scalings |= joint_scalings(table, group, biases, tolerance)
+    for powers, residual in _without_implied(scalings).items():
+        consider(_as_symmetry(powers, names), residual)
+    elsewhere = next(random_points(params, 1, seed))
+    found, trials = _confirmed(candidates, problem, elsewhere, tolerance, seed)
     return FoundSymmetries(
         found=tuple(sorted(found, key=_kind)),
         unused=tuple(names[leaf] for leaf in sorted(unused)),
         tolerance=float(tolerance),
-        gradient_evaluations=len(points) + 3 * len(candidates),
+        gradient_evaluations=count + 2 * trials,
     )
+
+
+def _confirmed(
+    candidates: list[FoundSymmetry], problem: Problem, params: PyTree, tolerance: float, seed: int
+) -> tuple[list[FoundSymmetry], int]:
+    """The candidates that finite transformations confirm, and how many it took.
+
+    All are put to the test at once, by one transformation after the other on the same params; only
+    where that changes the loss, or there is none, each by itself.
+    """
+    random = np.random.default_rng(seed)
+    if candidates and problem.has_loss:
+        there, width = params, len(candidates) ** -0.5
+        for item in candidates:
+            there = random_transform(item.symmetry, there, random, width)
+        if residual_of(problem, params, there) <= tolerance:
+            return candidates, 1
+    trials = [trial_residual(item.symmetry, problem, params, random) for item in candidates]
+    kept = [c for c, trial in zip(candidates, trials, strict=True) if trial <= tolerance]
+    return kept, 1 + len(candidates)
 
 
 def _columns(shapes: list[tuple[int, ...]], unused: set[int]) -> dict[Any, list[Column]]:
@@ -167,13 +187,13 @@ def _columns(shapes: list[tuple[int, ...]], unused: set[int]) -> dict[Any, list[
     return grouped
 
 
-def _finest(columns: list[Column]) -> list[Column]:
+def _finest(columns: dict[Column, float]) -> dict[Column, float]:
     """The columns without whole leaves that hold per unit anyway."""
     per_unit = {leaf for leaf, axis in columns if axis is not None}
-    return [(leaf, axis) for leaf, axis in columns if axis is not None or leaf not in per_unit]
+    return {c: r for c, r in columns.items() if c[1] is not None or c[0] not in per_unit}
 
 
-def _without_implied(scalings: list[Powers]) -> list[Powers]:
+def _without_implied(scalings: dict[Powers, float]) -> dict[Powers, float]:
     """The joint scalings without those of whole leaves that hold per unit anyway."""
 
     def leaves(powers: Powers) -> Any:
@@ -183,7 +203,7 @@ def _without_implied(scalings: list[Powers]) -> list[Powers]:
         return powers[0][0][1] is None
 
     finer = {leaves(powers) for powers in scalings if not is_whole(powers)}
-    return [p for p in scalings if not (is_whole(p) and leaves(p) in finer)]
+    return {p: r for p, r in scalings.items() if not (is_whole(p) and leaves(p) in finer)}
 
 
 def _as_symmetry(powers: Powers, names: list[str]) -> Symmetry:

@@ -6,7 +6,6 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .scale import multiply
 from .selection import Axis, Paths, Selection
 from .symmetry import Symmetry, broadcast, require_positive
 
@@ -73,7 +72,8 @@ class Rescale(Symmetry):
     def transform(self, params: PyTree, alpha: Any) -> PyTree:
         alpha = broadcast(alpha, self.identity(params))
         require_positive(alpha)
-        return multiply(self.second, multiply(self.first, params, alpha), 1 / alpha)
+        params = self.first.apply(jnp.multiply, params, alpha)
+        return self.second.apply(jnp.divide, params, alpha)
 
 
 def _axis_of(paths: Paths, axis: Axis) -> Axis:

@@ -54,7 +54,7 @@ class Scale(Symmetry):
     def transform(self, params: PyTree, alpha: Any) -> PyTree:
         alpha = broadcast(alpha, self.identity(params))
         require_positive(alpha)
-        return multiply(self.selection, params, alpha)
+        return self.selection.apply(jnp.multiply, params, alpha)
 
     def radius(self, params: PyTree) -> Float[Array, "*units"]:
         """`r_A = ‖θ_A‖` of each unit."""
@@ -67,9 +67,4 @@ class Scale(Symmetry):
 
     def on_sphere(self, params: PyTree) -> PyTree:
         """`θ̂_A + θ_{A^c}`: the params with every unit scaled to norm one."""
-        return multiply(self.selection, params, 1 / self.radius(params))
-
-
-def multiply(selection: Selection, params: PyTree, factors: Float[Array, "*units"]) -> PyTree:
-    """The params with each unit of the selection multiplied by its factor."""
-    return jax.tree.map(jnp.multiply, params, selection.spread(factors, params, outside=1.0))
+        return self.selection.apply(jnp.multiply, params, 1 / self.radius(params))

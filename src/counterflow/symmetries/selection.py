@@ -1,7 +1,7 @@
 """Which parameters a symmetry moves: leaves by their path, whole or one unit at a time."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +81,27 @@ class Selection:
         assert total is not None
         return total
 
-    def spread(self, values: Float[Array, "*units"], tree: PyTree, outside: float = 0.0) -> PyTree:
-        """Each unit's value at all of its entries, and one value outside; shaped like `tree`."""
+    def spread(self, values: Float[Array, "*units"], tree: PyTree) -> PyTree:
+        """Each unit's value at all of its entries, zero outside; shaped like `tree`."""
+        zeros = jax.tree.map(jnp.zeros_like, tree)
+        return self.apply(jnp.add, zeros, values)
+
+    def apply(
+        self,
+        operation: Callable[[Array, Array], Array],
+        tree: PyTree,
+        values: Float[Array, "*units"],
+    ) -> PyTree:
+        """The tree with an operation applied to each unit's entries and its value."""
 
         def at(leaf: Any, axis: Any) -> Any:
             if axis == _OUTSIDE:
-                return jnp.full_like(leaf, outside)
+                return leaf
             shape = [1] * leaf.ndim
             if isinstance(axis, int):
                 shape[axis] = leaf.shape[axis]
-            return jnp.broadcast_to(jnp.reshape(values, shape), leaf.shape).astype(leaf.dtype)
+            spread = jnp.broadcast_to(jnp.reshape(values, shape), leaf.shape)
+            return operation(leaf, spread.astype(leaf.dtype))
 
         leaves, structure = jax.tree.flatten(tree)
         axes = self._axes(tree)

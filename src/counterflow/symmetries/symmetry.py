@@ -72,8 +72,8 @@ class Symmetry(abc.ABC):
         is about 1e-16 to 1e-10 for a symmetry, and of order one otherwise. Changes of the loss in
         its last digits are rounding: `√ε|f|`, with the dtype's ε, is added below.
 
-        For a problem given by a vector field g, the largest `|g·G|` over `‖g‖‖G‖`, both over the
-        parameters that the generator moves.
+        For a problem given by a vector field g, the largest `|g·G|` at such points, over `‖g‖‖G‖`
+        of the parameters that the generator moves.
         """
         params = at_the_door(problem, params)
         random = np.random.default_rng(0)
@@ -94,17 +94,29 @@ _TRIALS = 3
 def trial_residual(
     symmetry: Symmetry, problem: Problem, params: PyTree, random: np.random.Generator
 ) -> float:
-    """The residual of one transformation with random α, up to a half around the identity."""
-    identity = symmetry.identity(params)
-    alpha = identity + jnp.asarray(random.uniform(-0.5, 0.5, identity.shape), identity.dtype)
-    there = symmetry.transform(params, alpha)
-    # Compiled once for all symmetries of a problem, which enter as the params they lead to.
+    """The residual of one transformation with random α."""
+    there = random_transform(symmetry, params, random)
     if problem.has_loss:
-        return float(_loss_residual(problem, params, there))
-    generator = symmetry.generator(there)
-    field, change = _field_residual(problem, there, generator)
-    along = jnp.max(jnp.abs(symmetry.along_generator(there, field)))
-    return float(jnp.where(along > 0, along / jnp.where(along > 0, change, 1), 0))
+        return residual_of(problem, params, there)
+    field, generator = problem.loss_gradient(there), symmetry.generator(there)
+    along = float(jnp.max(jnp.abs(symmetry.along_generator(there, field))))
+    could = float(norm(_where_moved(field, generator)) * norm(generator))
+    return along / could if along > 0 else 0.0
+
+
+def random_transform(
+    symmetry: Symmetry, params: PyTree, random: np.random.Generator, width: float = 1.0
+) -> PyTree:
+    """The params transformed with random α, within half the width around the identity."""
+    identity = symmetry.identity(params)
+    shift = width * random.uniform(-0.5, 0.5, identity.shape)
+    return symmetry.transform(params, identity + jnp.asarray(shift, identity.dtype))
+
+
+def residual_of(problem: Problem, params: PyTree, there: PyTree) -> float:
+    """How far the loss is from being the same at two params, as `Symmetry.residual` has it."""
+    # Compiled once for all symmetries of a problem, which enter as the params they lead to.
+    return float(_loss_residual(problem, params, there))
 
 
 @eqx.filter_jit
@@ -115,12 +127,6 @@ def _loss_residual(problem: Problem, params: PyTree, there: PyTree) -> Array:
     rounding = rounding_of(params) ** 0.5 * jnp.abs(loss)
     change = jnp.abs(problem.loss(there) - loss)
     return jnp.where(change > 0, change / (could + rounding), 0)
-
-
-@eqx.filter_jit
-def _field_residual(problem: Problem, params: PyTree, generator: PyTree) -> tuple[PyTree, Array]:
-    field = problem.loss_gradient(params)
-    return field, norm(_where_moved(field, generator)) * norm(generator)
 
 
 def _where_moved(tree: PyTree, move: PyTree) -> PyTree:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..problem.tree import add_scaled
 from .selection import Axis, Paths, Selection
 from .symmetry import Symmetry, broadcast
 
@@ -54,7 +53,7 @@ class Translation(Symmetry):
 
     def transform(self, params: PyTree, alpha: Any) -> PyTree:
         alpha = broadcast(alpha, self.identity(params))
-        return add_scaled(params, 1, self.selection.spread(alpha, params))
+        return self.selection.apply(jnp.add, params, alpha)
 
     def perpendicular(self, params: PyTree) -> PyTree:
         """`θ_{A⊥} = Pθ_A`: each unit's mean at all its entries, zero outside of A."""
