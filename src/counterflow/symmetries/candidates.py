@@ -7,6 +7,7 @@ A, whole or unit by unit, at random points; every linear dependence of its colum
 Likewise a column of sums of the gradient that vanishes is a translation.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,37 +47,37 @@ class Table:
         return {leaf for leaf in range(leaves) if sizes[leaf] <= 1e-12 * max(sizes)}
 
 
-def random_points(params: PyTree, count: int, seed: int) -> list[PyTree]:
+def random_points(params: PyTree, count: int, seed: int) -> Iterator[PyTree]:
     """Points around the params, as far from them as the params are from zero."""
     random = np.random.default_rng(seed)
     overall = float(rms(params)) or 1.0
 
-    def point() -> PyTree:
-        def moved(leaf: Array) -> Array:
-            size = float(rms(leaf)) or overall
-            return leaf + jnp.asarray(size * random.standard_normal(leaf.shape), leaf.dtype)
+    def moved(leaf: Array) -> Array:
+        size = float(rms(leaf)) or overall
+        return leaf + jnp.asarray(size * random.standard_normal(leaf.shape), leaf.dtype)
 
-        return jax.tree.map(moved, params)
-
-    return [point() for _ in range(count)]
+    for _ in range(count):
+        yield jax.tree.map(moved, params)
 
 
-def measure(problem: Problem, points: list[PyTree]) -> Table:
+def measure(problem: Problem, points: Iterable[PyTree]) -> Table:
     """The table of a problem at some points; points where the gradient is not finite are left out.
 
     One gradient per point.
     """
-    columns = _columns(points[0])
-    found = [
-        dict(zip(columns, map(np.asarray, _at_point(problem, point)), strict=True))
-        for point in points
-    ]
-    finite = [row for row in found if all(np.all(np.isfinite(row[c])) for c in columns)]
-    if len(finite) < len(found) / 2:
+    found, finite = 0, []
+    columns: list[Column] = []
+    for point in points:
+        found += 1
+        columns = _columns(point)
+        row = dict(zip(columns, map(np.asarray, _at_point(problem, point)), strict=True))
+        if all(np.all(np.isfinite(values)) for values in row.values()):
+            finite.append(row)
+    if len(finite) < found / 2:
         raise ValueError(
             "the gradient must be finite at most points around the params, got NaN or infinity at "
-            f"{len(found) - len(finite)} of {len(found)} random ones as far from the params as "
-            "these are from zero"
+            f"{found - len(finite)} of {found} random ones as far from the params as these are "
+            "from zero"
         )
     stacked = {c: np.stack([row[c] for row in finite]) for c in columns}
     parts = [{c: values[:, part] for c, values in stacked.items()} for part in range(4)]
