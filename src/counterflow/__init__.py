@@ -48,6 +48,10 @@ from .symmetries.charge_velocity import (
     charge_after_step as charge_after_step,
     charge_velocity as charge_velocity,
 )
+from .symmetries.compare_charges import (
+    ChargeComparison as ChargeComparison,
+    compare_charges as compare_charges,
+)
 from .symmetries.conservation_law import (
     ConservationLaw as ConservationLaw,
     conservation_law as conservation_law,

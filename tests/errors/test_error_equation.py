@@ -12,15 +12,6 @@ import scipy.linalg
 import counterflow as cf
 import zoo
 
-
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly():
-    """Compilation is nearly all of the time that this file takes, so let XLA try less hard."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 # --- linear fields: every prediction is a block of one matrix exponential -------------------
 
 LEARNING_RATE, STEPS = 0.05, 40

@@ -13,14 +13,6 @@ import zoo
 from counterflow.solvers.requirements import require_records, require_steps
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly():
-    """Compilation is nearly all of the time that this file takes, so let XLA try less hard."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def two_wells(params):
     """Wells at `x = ±1`, `y = ±1`, coupled by a term that vanishes there to second order."""
     x, y = params["x"], params["y"]

@@ -13,15 +13,6 @@ import counterflow as cf
 import zoo
 from counterflow.problem.tree import add_scaled, scaled
 
-
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly():
-    """Compilation is nearly all of the time that this file takes, so let XLA try less hard."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 PREY = zoo.predator_prey()
 # Gauss–Legendre quadrature on [0, 1]: exact for polynomials of degree 11.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(6)

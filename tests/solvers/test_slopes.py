@@ -62,14 +62,6 @@ def network():
     return Case(cf.Problem(loss, data, weight_decay=0.1), params, time=0.8, taylor=20, orbit=40)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly():
-    """Compilation is nearly all of the time that this file takes, so let XLA try less hard."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 CASES = {"predator-prey": predator_prey(), "quartic": quartic(), "network": network()}
 
 

@@ -151,8 +151,7 @@ def predict_charge(
     params = at_the_door(problem, params)
     require_one_dtype(params)
     require_symmetry(symmetry, problem, params)
-    if rtol is None:
-        rtol = _RTOL if rounding_of(params) < 1e-10 else _RTOL_SINGLE
+    rtol = prediction_tolerance(params) if rtol is None else rtol
     rtol, atol = require_tolerances(rtol, atol, params)
     times = kept * float(flow.learning_rate)
     equation = on_device(ChargeEquation(flow, symmetry))
@@ -186,6 +185,11 @@ def predict_charge(
     if interruption is not None:
         raise RunInterrupted(f"{status}: {status.remedy}", result) from interruption
     return result
+
+
+def prediction_tolerance(params: PyTree) -> float:
+    """The relative tolerance by default, for the dtype of the params."""
+    return _RTOL if rounding_of(params) < 1e-10 else _RTOL_SINGLE
 
 
 @eqx.filter_jit

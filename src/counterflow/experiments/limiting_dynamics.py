@@ -1,0 +1,368 @@
+"""Where gradient flow says that the norm of a scale-invariant layer collapses: what descent does.
+
+A long run of the paper's network on the digits, put to the averaged law and to the equilibrium that
+Corollaries 5.1 and 5.2 assume; and two cases in the plane where the equilibrium is real.
+"""
+
+import os
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import acos, sin, sqrt
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..dynamics.dynamics import Flow
+from ..dynamics.equation_of_motion import EquationOfMotion
+from ..problem.problem import Problem
+from ..solvers.solve import solve
+from ..symmetries.equilibrium import equilibrium, equilibrium_angle, equilibrium_radius
+from ..symmetries.scale import Scale
+from .cases import Progress, results_of, silent
+from .setting import digits_network
+
+
+@dataclass(frozen=True)
+class LimitingDynamics:
+    """The settings: the paper's network on scikit-learn's digits, for long.
+
+    Attributes:
+        learning_rate: The learning rate η.
+        weight_decay: The weight decay λ.
+        steps: The steps of the long run.
+        parts: In how many parts it is run; after each it can be interrupted without a loss.
+        flow_time: The time to which the flows of the network are solved.
+        hidden_widths: The widths of the two hidden layers.
+        seed: The seed of the initial weights.
+        planar_learning_rate: The learning rate of the cases in the plane.
+        planar_weight_decay: Their weight decay.
+        planar_steps: Their steps.
+        planar_flow_time: The time to which their flows are solved.
+    """
+
+    learning_rate: float = 1e-1
+    weight_decay: float = 1e-2
+    steps: int = 1_000_000
+    parts: int = 20
+    flow_time: float = 200.0
+    hidden_widths: tuple[int, int] = (32, 32)
+    seed: int = 7
+    planar_learning_rate: float = 0.5
+    planar_weight_decay: float = 0.5
+    planar_steps: int = 2000
+    planar_flow_time: float = 8.0
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """What a long run of descent did, over windows of one intrinsic time `1/(ηλ)`.
+
+    Attributes:
+        steps: The step number at the end of each window.
+        radius: The mean of `r_A` in each window.
+        radius_deviation: Its standard deviation there.
+        gradient: The mean of `c = ‖∇_A f(θ̂_A + θ_{A^c})‖`.
+        gradient_deviation: Its standard deviation.
+        radius_squared: The mean of `r_A²`.
+        force_squared: The mean of `c²/r_A²`.
+        angle: The mean angular update Δ.
+    """
+
+    steps: tuple[int, ...]
+    radius: tuple[float, ...]
+    radius_deviation: tuple[float, ...]
+    gradient: tuple[float, ...]
+    gradient_deviation: tuple[float, ...]
+    radius_squared: tuple[float, ...]
+    force_squared: tuple[float, ...]
+    angle: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """The norm of the layer along a flow.
+
+    Attributes:
+        order: The order γ.
+        times: The times reached.
+        radius: `r_A` there.
+        status: How the flow ended.
+    """
+
+    order: int
+    times: tuple[float, ...]
+    radius: tuple[float, ...]
+    status: str
+
+
+@dataclass(frozen=True)
+class Planar:
+    """A case in the plane, where the equilibrium is real.
+
+    Attributes:
+        name: What it is.
+        radius: The norm under descent at the end.
+        radius_exact: `r_*` in closed form.
+        angle: The angular update under descent at the end.
+        angle_exact: `arccos(1 − ηλ)`.
+        radius_paper: `r_*` by the paper's equation of motion of order 1.
+        radius_flows: The norm at the end of the flows of order 0, 1, 2, 3.
+    """
+
+    name: str
+    radius: float
+    radius_exact: float
+    angle: float
+    angle_exact: float
+    radius_paper: float
+    radius_flows: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured, and whether the claims hold."""
+
+    settings: LimitingDynamics
+    run: LongRun
+    flows: tuple[FlowRun, ...]
+    planar: tuple[Planar, ...]
+
+    @property
+    def averaged_law(self) -> tuple[float, float]:
+        """Both sides, `(2λ − ηλ²)⟨r²⟩` and `η⟨c²/r²⟩`, over the run without its first tenth."""
+        rate, decay = self.settings.learning_rate, self.settings.weight_decay
+        late = slice(len(self.run.steps) // 10, None)
+        left = (2 * decay - rate * decay**2) * float(np.mean(self.run.radius_squared[late]))
+        return left, rate * float(np.mean(self.run.force_squared[late]))
+
+    @property
+    def radius_fluctuation(self) -> float:
+        """The standard deviation of r within an intrinsic time over its mean, on average."""
+        return float(np.mean(np.divide(self.run.radius_deviation, self.run.radius)))
+
+    @property
+    def gradient_fluctuation(self) -> float:
+        """The standard deviation of c within an intrinsic time over its mean, on average."""
+        return float(np.mean(np.divide(self.run.gradient_deviation, self.run.gradient)))
+
+    @property
+    def radius_drift(self) -> float:
+        """How much the mean of r changes from one intrinsic time to the next, on average."""
+        return _drift(self.run.radius)
+
+    @property
+    def gradient_drift(self) -> float:
+        """How much the mean of c changes from one intrinsic time to the next, on average."""
+        return _drift(self.run.gradient)
+
+    @property
+    def angle(self) -> float:
+        """The mean angular update over the run without its first tenth."""
+        return float(np.mean(self.run.angle[len(self.run.angle) // 10 :]))
+
+    @property
+    def claims(self) -> dict[str, bool]:
+        """Each claim, and whether it holds."""
+        left, right = self.averaged_law
+        late = self.run.radius[len(self.run.radius) // 10 :]
+        collapsed = np.exp(-self.settings.weight_decay * self.settings.learning_rate)
+        collapsed **= self.run.steps[-1]
+        return {
+            "descent: the norm does not collapse, as gradient flow says": min(late)
+            > 1e6 * collapsed * self.run.radius[0],
+            "descent: the two sides of the averaged law agree within 2 %": abs(left / right - 1)
+            < 0.02,
+            "descent: there is no equilibrium, c varies by more than half its mean": (
+                self.gradient_fluctuation > 0.5
+            ),
+            "plane: norm and angle are at the exact fixed point to 1e-10": all(
+                abs(case.radius / case.radius_exact - 1) < 1e-10
+                and abs(case.angle / case.angle_exact - 1) < 1e-10
+                for case in self.planar
+            ),
+        }
+
+    @property
+    def verdict(self) -> bool:
+        """Whether every claim holds."""
+        return all(self.claims.values())
+
+
+def _drift(means: tuple[float, ...]) -> float:
+    return float(np.mean(np.abs(np.diff(means)) / np.array(means[1:])))
+
+
+def run(settings: LimitingDynamics, folder: Path, progress: Progress = silent) -> Result:
+    """The result, computed where it is not yet in the folder.
+
+    Args:
+        settings: The settings.
+        folder: Where `limiting_dynamics.json` is kept; interrupted runs go on from there.
+        progress: Called with what comes next and how many cases are done and to do.
+    """
+    state = _State(folder / "limiting_dynamics.npz", settings)
+    cases: dict[str, Any] = {
+        f"part {part + 1}": partial(_part, settings, part, state) for part in range(settings.parts)
+    }
+    for order in (0, 1):
+        cases[f"order {order}"] = partial(_flow, settings, order)
+    cases["two-cycle"] = partial(_two_cycle, settings)
+    cases["rotation"] = partial(_rotation, settings)
+    found = results_of(folder / "limiting_dynamics.json", asdict(settings), cases, progress)
+    state.remove()
+    return result_of(settings, found)
+
+
+def result_of(settings: LimitingDynamics, found: dict[str, Any]) -> Result:
+    """The result of settings from the results of their cases, by name."""
+    parts = [found[f"part {part + 1}"] for part in range(settings.parts)]
+    whole = {name: tuple(v for part in parts for v in part[name]) for name in parts[0]}
+    flows = [found[f"order {order}"] for order in (0, 1)]
+    planar = [found["two-cycle"], found["rotation"]]
+    return Result(
+        settings,
+        LongRun(**whole),
+        tuple(FlowRun(**_with_tuples(flow)) for flow in flows),
+        tuple(Planar(**_with_tuples(case)) for case in planar),
+    )
+
+
+def _with_tuples(stored: dict[str, Any]) -> dict[str, Any]:
+    """What was stored, with tuples in place of the lists that JSON makes of them."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+
+
+class _State:
+    """The params of the long run between its parts, on disk."""
+
+    def __init__(self, path: Path, settings: LimitingDynamics):
+        self.path, self.settings = path, settings
+
+    def load(self, part: int) -> PyTree:
+        """The params before a part: as stored, or by running the parts before it again."""
+        settings = self.settings
+        problem, params = _network(settings)
+        if part and self.path.exists():
+            stored = np.load(self.path)
+            same = str(stored["settings"]) == repr(settings) and int(stored["part"]) == part
+            if same:
+                return {name: jnp.asarray(stored[name]) for name in params}
+        for _ in range(part):
+            params = equilibrium(
+                problem, _LAYER, params, settings.learning_rate, settings.steps // settings.parts
+            ).params
+        return params
+
+    def save(self, part: int, params: PyTree) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self.path.with_suffix(".part")
+        with aside.open("wb") as file:
+            np.savez(file, settings=repr(self.settings), part=part, **params)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+_LAYER = Scale("hidden")
+
+
+def _network(settings: LimitingDynamics) -> tuple[Problem, PyTree]:
+    return digits_network(settings.hidden_widths, settings.weight_decay, settings.seed)
+
+
+def _part(settings: LimitingDynamics, part: int, state: _State) -> dict[str, Any]:
+    problem, _ = _network(settings)
+    length = settings.steps // settings.parts
+    run = equilibrium(problem, _LAYER, state.load(part), settings.learning_rate, length)
+    state.save(part + 1, run.params)
+    columns = LongRun(
+        steps=tuple((run.steps + part * length).tolist()),
+        radius=tuple(run.radius_mean.tolist()),
+        radius_deviation=tuple(run.radius_deviation.tolist()),
+        gradient=tuple(run.gradient_mean.tolist()),
+        gradient_deviation=tuple(run.gradient_deviation.tolist()),
+        radius_squared=tuple(run.radius_squared.tolist()),
+        force_squared=tuple(run.force_squared.tolist()),
+        angle=tuple(run.angle_mean.tolist()),
+    )
+    return {name: [_short(value) for value in values] for name, values in asdict(columns).items()}
+
+
+def _short(value: float) -> float | int:
+    return value if isinstance(value, int) else float(f"{value:.9g}")
+
+
+def _flow(settings: LimitingDynamics, order: int) -> dict[str, Any]:
+    problem, params = _network(settings)
+    flow = EquationOfMotion(problem, settings.learning_rate, order)
+    times = np.linspace(0, settings.flow_time, 101)
+    run = solve(flow, params, times, rtol=1e-6, throw=False, max_steps=200_000)
+    radius = np.sqrt(np.sum(np.asarray(run.params["hidden"]) ** 2, axis=(1, 2)))
+    found = FlowRun(order, tuple(run.times.tolist()), tuple(radius.tolist()), str(run.status))
+    return asdict(found)
+
+
+# --- in the plane -----------------------------------------------------------------------------
+
+_PLANE = Scale("")
+
+
+def three_valleys(point: Float[Array, "2"]) -> Float[Array, ""]:
+    """`f = −cos(3φ)/3` of the angle φ, without regard to the radius."""
+    x, y = point / jnp.sqrt(jnp.sum(point**2))
+    return -(x**3 - 3 * x * y**2) / 3
+
+
+def rotation(point: Float[Array, "2"]) -> Float[Array, "2"]:
+    """The field `Jθ/‖θ‖²`, which goes round with `c = 1`."""
+    return jnp.stack([-point[1], point[0]]) / jnp.sum(point**2)
+
+
+def _two_cycle(settings: LimitingDynamics) -> dict[str, Any]:
+    """Descent jumps across a valley and back: `φ = ±Δ_*/2`, where `c = |sin 3φ|`."""
+    decay, rate = settings.planar_weight_decay, settings.planar_learning_rate
+    problem = Problem(three_valleys, weight_decay=decay)
+    gradient_norm = abs(sin(1.5 * acos(1 - rate * decay)))
+    return _planar(settings, "two-cycle", problem, gradient_norm)
+
+
+def _rotation(settings: LimitingDynamics) -> dict[str, Any]:
+    problem = Problem.from_gradient(rotation, weight_decay=settings.planar_weight_decay)
+    return _planar(settings, "rotation", problem, 1.0)
+
+
+def _planar(
+    settings: LimitingDynamics, name: str, problem: Problem, gradient_norm: float
+) -> dict[str, Any]:
+    rate, decay = settings.planar_learning_rate, settings.planar_weight_decay
+    radii = equilibrium_radius(rate, decay, gradient_norm)
+    angles = equilibrium_angle(rate, decay)
+    # Near the fixed point but not at it: a two-cycle attracts what is close.
+    half = angles.exact / 2 + 0.02
+    start = 1.05 * radii.exact * jnp.array([np.cos(half), np.sin(half)])
+    settled = equilibrium(problem, _PLANE, start, rate, settings.planar_steps)
+    run = equilibrium(problem, _PLANE, settled.params, rate, 100, windows=1)
+    time = settings.planar_flow_time
+    flows = [EquationOfMotion(problem, rate, order) for order in range(4)]
+    case = Planar(
+        name=name,
+        radius=float(run.radius_mean[-1]),
+        radius_exact=radii.exact,
+        angle=float(run.angle_mean[-1]),
+        angle_exact=angles.exact,
+        radius_paper=radii.equation_of_motion,
+        radius_flows=tuple(_radius_at(flow, start, time) for flow in flows),
+    )
+    return asdict(case)
+
+
+def _radius_at(flow: Flow, start: Float[Array, "2"], time: float) -> float:
+    """The norm at a time, or as far as the flow goes: it may run into the origin."""
+    run = solve(flow, start, np.array([0, time]), throw=False, max_steps=20_000)
+    return sqrt(float(jnp.sum(run.params[-1] ** 2))) if len(run.times) > 1 else 0.0
