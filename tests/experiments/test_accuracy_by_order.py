@@ -1,4 +1,4 @@
-"""The accuracy of every order: the experiment's own claims, on a run short enough for a test."""
+"""The accuracy of every order: the experiment's own claims, on a run small enough for a test."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,7 +7,9 @@ import pytest
 
 from counterflow.experiments.accuracy_by_order import AccuracyByOrder, Result, Row, run
 
-SHORT = AccuracyByOrder(steps=20, taylor_orders=(0, 1, 2, 3, 4), orbit_orders=(0, 2, 4, 7))
+SHORT = AccuracyByOrder(
+    steps=20, hidden_widths=(8, 6), taylor_orders=(0, 1, 2, 3, 4), orbit_orders=(0, 2, 4, 7)
+)
 
 
 @pytest.fixture(scope="module")
