@@ -1,4 +1,4 @@
-"""The real command line, in a process of its own."""
+"""The command line: in a process of its own where that matters, else in this one."""
 
 import json
 import os
@@ -68,9 +68,13 @@ def test_every_option_has_an_effect(tmp_path_factory, option):
     assert in_process(tmp_path_factory.mktemp("option"), *option) != plain
 
 
-def test_quiet_prints_no_progress(tmp_path):
-    arguments = ["--folder", str(tmp_path), "--steps", "3", *SMALL, "--quiet"]
-    assert "[1/" not in counterflow("reproduce", *arguments).stdout
+def test_quiet_prints_no_progress(tmp_path, capsys):
+    for quiet in ([], ["--quiet"]):
+        folder = tmp_path / f"quiet {len(quiet)}"
+        main(["reproduce", "--folder", str(folder), *SMALL, *ONE_FLOW, *quiet])
+        output = capsys.readouterr().out
+        assert "FAILS: taylor" in output
+        assert ("[1/" in output) == (not quiet)
 
 
 def test_a_killed_run_goes_on_where_it_was(plain, tmp_path):
@@ -109,15 +113,17 @@ def test_bad_input_is_refused_in_words(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    arguments = ["--folder", str(tmp_path / "file" / "runs"), "--steps", "1", *SMALL]
-    done = counterflow("reproduce", *arguments)
-    assert done.returncode == 1
-    assert "cannot keep results in" in done.stderr
-    assert "Traceback" not in done.stderr
+    folder = tmp_path / "file" / "runs"
+    assert main(["reproduce", "--folder", str(folder), *SMALL, *ONE_FLOW]) == 1
+    errors = capsys.readouterr().err
+    assert f"cannot keep results in {folder}" in errors
+    assert "Traceback" not in errors
 
 
-def test_version_and_help():
+def test_version_and_help(capsys):
     assert counterflow("version").stdout.strip() == "0.1.0"
-    assert "reproduce" in counterflow("--help").stdout
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "reproduce" in capsys.readouterr().out
