@@ -35,3 +35,12 @@ def results_of(
             file.add(name, compute())
     progress("done", len(cases), len(cases))
     return {name: file.results[name] for name in cases}
+
+
+def with_tuples(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored result with tuples in place of the lists that JSON makes of them."""
+
+    def as_tuple(value: Any) -> Any:
+        return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+    return {name: as_tuple(value) for name, value in stored.items()}

@@ -21,7 +21,7 @@ from ..problem.problem import Problem
 from ..solvers.solve import solve
 from ..symmetries.equilibrium import equilibrium, equilibrium_angle, equilibrium_radius
 from ..symmetries.scale import Scale
-from .cases import Progress, results_of, silent
+from .cases import Progress, results_of, silent, with_tuples
 from .setting import digits_network
 
 
@@ -225,14 +225,9 @@ def result_of(settings: LimitingDynamics, found: dict[str, Any]) -> Result:
     return Result(
         settings,
         LongRun(**whole),
-        tuple(FlowRun(**_with_tuples(flow)) for flow in flows),
-        tuple(Planar(**_with_tuples(case)) for case in planar),
+        tuple(FlowRun(**with_tuples(flow)) for flow in flows),
+        tuple(Planar(**with_tuples(case)) for case in planar),
     )
-
-
-def _with_tuples(stored: dict[str, Any]) -> dict[str, Any]:
-    """What was stored, with tuples in place of the lists that JSON makes of them."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
 
 
 class _State:

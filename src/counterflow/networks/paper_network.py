@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .cross_entropy import AnyArray, Batch, mean_cross_entropy
+
 Params = dict[str, Float[Array, "inputs outputs"]]
-AnyArray = Array | np.ndarray
-Batch = tuple[Float[AnyArray, "samples pixels"], Float[AnyArray, "samples classes"]]
 LAYERS = ("input", "hidden", "readout")
 
 
@@ -46,5 +46,4 @@ def logits(params: Params, inputs: Float[AnyArray, "samples pixels"]) -> Float[A
 def cross_entropy(params: Params, data: Batch) -> Float[Array, ""]:
     """The mean cross-entropy of the network on inputs and one-hot targets."""
     inputs, targets = data
-    log_probabilities = jax.nn.log_softmax(logits(params, inputs))
-    return -jnp.mean(jnp.sum(targets * log_probabilities, axis=1))
+    return mean_cross_entropy(logits(params, inputs), targets)

@@ -1,12 +1,13 @@
 """Rescale: multiplying one layer and dividing another, as in linear and ReLU networks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .selection import Axis, Paths, Selection
+from .selection import Axis, Paths, Selection, as_group
 from .symmetry import Symmetry, broadcast, require_positive
 
 
@@ -38,6 +39,8 @@ class Rescale(Symmetry):
     second: Selection
 
     def __init__(self, first: Paths, second: Paths, axis: Axis = None):
+        if isinstance(axis, Mapping):
+            _require_same_paths(first, second, axis)
         for name, paths in (("first", first), ("second", second)):
             object.__setattr__(self, name, Selection(paths, _axis_of(paths, axis)))
 
@@ -76,14 +79,20 @@ class Rescale(Symmetry):
         return self.second.apply(jnp.divide, params, alpha)
 
 
-def _axis_of(paths: Paths, axis: Axis) -> Axis:
-    """The part of the axes that concerns one side; what belongs to neither is left to complain."""
-    if axis is None or isinstance(axis, int):
-        return axis
-    group = (paths,) if isinstance(paths, str) else tuple(paths)
-    missing = [path for path in group if path not in axis]
+def _require_same_paths(first: Paths, second: Paths, axis: Mapping[str, int]) -> None:
+    given = (*as_group(first), *as_group(second))
+    missing = [path for path in given if path not in axis]
     if missing:
         raise ValueError(
             f"`axis` must name every path given, but {missing} are missing from {dict(axis)}"
         )
-    return {path: axis[path] for path in group}
+    unknown = [path for path in axis if path not in given]
+    if unknown:
+        raise ValueError(
+            f"`axis` must name only the paths given, {list(given)}, got {unknown} besides"
+        )
+
+
+def _axis_of(paths: Paths, axis: Axis) -> Axis:
+    """The part of the axes that concerns one side."""
+    return {path: axis[path] for path in as_group(paths)} if isinstance(axis, Mapping) else axis

@@ -35,13 +35,7 @@ class Selection:
     axis: int | tuple[tuple[str, int], ...] | None
 
     def __init__(self, paths: Paths, axis: Axis = None):
-        group = (paths,) if isinstance(paths, str) else tuple(paths)
-        if not group or not all(isinstance(path, str) for path in group):
-            raise TypeError(
-                f"a symmetry needs the path of a leaf or a group of paths, got {paths!r}: "
-                "write a path as 'layers/0/weight'"
-            )
-        object.__setattr__(self, "paths", group)
+        object.__setattr__(self, "paths", as_group(paths))
         object.__setattr__(self, "axis", _as_axis(axis))
 
     def __repr__(self) -> str:
@@ -151,15 +145,30 @@ class Selection:
         return list(axes.values())
 
 
+def as_group(paths: Any) -> tuple[str, ...]:
+    """One path or several as a group; raises unless there is one and all are text."""
+    group = (paths,) if isinstance(paths, str) else paths
+    is_group = isinstance(group, tuple | list) and len(group) > 0
+    if not is_group or not all(isinstance(path, str) for path in group):
+        raise TypeError(
+            f"a symmetry needs the path of a leaf or a group of paths, got {paths!r}: "
+            "write a path as 'layers/0/weight'"
+        )
+    return tuple(group)
+
+
 def _as_axis(axis: Any) -> Any:
-    if isinstance(axis, Mapping):
-        return tuple((str(path), int(value)) for path, value in axis.items())
-    if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer)):
+    if axis is None:
+        return None
+    values = list(axis.values()) if isinstance(axis, Mapping) else [axis]
+    if any(isinstance(v, bool) or not isinstance(v, int | np.integer) for v in values):
         raise TypeError(
             f"`axis` must be an integer, a dictionary of integers by path, or None, got {axis!r}: "
             "units are numbered along an axis, None takes the leaves as a whole"
         )
-    return None if axis is None else int(axis)
+    if isinstance(axis, Mapping):
+        return tuple((str(path), int(value)) for path, value in axis.items())
+    return int(axis)
 
 
 def _require_axis(axis: int, dimensions: int, path: str) -> int:
