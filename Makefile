@@ -27,11 +27,13 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them
+bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them, and of finding symmetries
 	$(BIN)/python benchmarks/counter_terms.py
+	$(BIN)/python benchmarks/find_symmetries.py
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
+	$(BIN)/python docs/symmetries.py
 
 clean: ## remove the environment, caches and built packages; results stay
 	rm -rf .venv .pytest_cache .ruff_cache build dist

@@ -26,17 +26,10 @@ from counterflow.experiments.learning_rate_bounds import (
 )
 from counterflow.experiments.setting import digits_network
 from counterflow.report.style import BLUE, ORANGE, PALE_RED, themed
+from page import printed, result_of, rows_of, save, write_table
 
-DOCS = Path(__file__).parent
-FIGURES, RESULTS = DOCS / "figures", DOCS / "results"
 PAGE = Path(__file__).with_suffix(".md")
 LEARNING_RATE, STEPS, TOLERANCE = 1e-2, 500, 1e-2
-
-
-def save(chart: altair.TopLevelMixin, name: str) -> None:
-    FIGURES.mkdir(exist_ok=True)
-    chart.save(FIGURES / f"{name}.png", scale_factor=2)
-    print(f"saved figures/{name}.png", flush=True)
 
 
 def walk(
@@ -123,13 +116,6 @@ def orders(result: best_order.Result) -> altair.Chart:
 # --- the tables of the page -------------------------------------------------------------------
 
 
-def rows_of(header: str, rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    columns = header.split(" | ")
-    lines = [columns, ["--:"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def prediction_table(result: error_prediction.Result) -> str:
     def span(name: str, rate: float, order: int) -> str:
         values = result.over_seeds(name, rate, order)
@@ -208,10 +194,6 @@ def cost_table(comparison: cf.Comparison) -> str:
     )
 
 
-def printed(text: object) -> str:
-    return f"```\n{text}\n```"
-
-
 TABLES = {
     "error_prediction": (error_prediction, ErrorPredictionStudy(), prediction_table),
     "learning_rate_bounds": (learning_rate_bounds, LearningRateBounds(), bounds_table),
@@ -220,25 +202,11 @@ TABLES = {
 }
 
 
-def with_table(page: str, name: str, table: str) -> str:
-    """The page with a table between its markers."""
-    start, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
-    before, rest = page.split(start)
-    return f"{before}{start}\n{table}\n{end}{rest.split(end)[1]}"
-
-
-def progress(name: str, done: int, total: int) -> None:
-    print(f"[{min(done + 1, total)}/{total}] {name}", flush=True)
-
-
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     for name, (module, settings, table) in TABLES.items():
-        print(f"--- {name}")
-        result = module.run(settings, RESULTS, progress)
-        for claim, holds in result.claims.items():
-            print(f"{'holds' if holds else 'FAILS'}: {claim}", flush=True)
-        PAGE.write_text(with_table(PAGE.read_text(), name, table(result)))
+        result = result_of(name, module, settings)
+        write_table(PAGE, name, table(result))
         if isinstance(result, best_order.Result):
             save(orders(result), "best_order")
     save(saddle(), "curved_saddle")
@@ -249,7 +217,7 @@ def main() -> None:
         "cost": cost_table(comparison),
     }
     for name, block in blocks.items():
-        PAGE.write_text(with_table(PAGE.read_text(), name, block))
+        write_table(PAGE, name, block)
     save(cf.plot(comparison), "error_log")
     save(cf.plot(comparison, scale="linear"), "error_linear")
 

@@ -33,6 +33,7 @@ from .errors.predict_error import (
     predict_error as predict_error,
 )
 from .problem.problem import Problem as Problem
+from .report.charge_plot import plot_charges as plot_charges
 from .report.plot import plot as plot
 from .solvers.interruption import RunInterrupted as RunInterrupted
 from .solvers.solve import solve as solve

@@ -18,6 +18,7 @@ from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
     require_max_steps,
     require_one_dtype,
+    require_orders,
     require_progress,
     require_records,
     require_steps,
@@ -26,7 +27,7 @@ from ..solvers.requirements import (
 from ..solvers.trajectory import Status
 from .comparison import Comparison
 from .lock_step import LockStep
-from .requirements import require_orders, require_restart
+from .requirements import require_restart
 
 
 def compare(

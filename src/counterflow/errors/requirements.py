@@ -1,6 +1,5 @@
 """What comparisons, predictions and bounds ask of their arguments, before anything is run."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -8,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..problem.numbers import require_order
 from ..problem.tree import is_finite
 from ..solvers.requirements import require_steps
 
@@ -41,25 +39,6 @@ def require_error(error: Any, params: PyTree) -> PyTree:
     if not bool(is_finite(error)):
         raise ValueError("`initial_error` must be finite, got NaN or infinity")
     return error
-
-
-def require_orders(orders: Any) -> tuple[int, ...]:
-    """The orders as a tuple; raises unless they are integers of at least 0, none twice."""
-    if isinstance(orders, np.ndarray | jax.Array):
-        orders = orders.tolist()
-    if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
-        raise TypeError(
-            f"`orders` must be a list of orders, got {orders!r}: for one order γ write `(γ,)`"
-        )
-    checked = tuple(
-        require_order(order, "orders", "0 is gradient flow, 1 the paper's equation of motion")
-        for order in orders
-    )
-    if not checked:
-        raise ValueError("`orders` must name at least one order, got none: 0 is gradient flow")
-    if len(set(checked)) < len(checked):
-        raise ValueError(f"`orders` must name each order once, got {checked}")
-    return tuple(sorted(checked))
 
 
 def require_tolerance(tolerance: Any) -> float:

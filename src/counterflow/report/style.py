@@ -5,6 +5,8 @@ from typing import Any
 # Distinguishable in print and for most kinds of colour blindness (Okabe & Ito, 2008).
 ORANGE, GREEN, BLUE, GREY = "#E69F00", "#009E73", "#0072B2", "#999999"
 PALE_RED = "#F2BFA4"  # a broad line under others
+# One per order of a flow, from gradient flow on.
+ORDERS = (ORANGE, BLUE, GREEN, "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def themed(chart: Any) -> Any:

@@ -1,5 +1,6 @@
 """What runs ask of their arguments, before anything is run."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import diffrax
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..problem.numbers import require_order
 from ..problem.tree import rounding_of
 
 # A method of higher order pays at tight tolerances.
@@ -75,6 +77,25 @@ def require_times(times: Any) -> np.ndarray:
             f"at time 0, got {np.array2string(times, threshold=6)}"
         )
     return times
+
+
+def require_orders(orders: Any) -> tuple[int, ...]:
+    """The orders as a tuple; raises unless they are integers of at least 0, none twice."""
+    if isinstance(orders, np.ndarray | jax.Array):
+        orders = orders.tolist()
+    if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
+        raise TypeError(
+            f"`orders` must be a list of orders, got {orders!r}: for one order γ write `(γ,)`"
+        )
+    checked = tuple(
+        require_order(order, "orders", "0 is gradient flow, 1 the paper's equation of motion")
+        for order in orders
+    )
+    if not checked:
+        raise ValueError("`orders` must name at least one order, got none: 0 is gradient flow")
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"`orders` must name each order once, got {checked}")
+    return tuple(sorted(checked))
 
 
 def require_max_steps(max_steps: Any) -> int | None:

@@ -123,8 +123,8 @@ def charge_after_step(
     """
     learning_rate = require_learning_rate(learning_rate)
     params = at_the_door(problem, params)
-    require_degree(symmetry)
     require_symmetry(symmetry, problem, params)
+    require_degree(symmetry)
     return law_of_step(
         symmetry, symmetry.charge(params), problem, problem.loss_gradient(params), learning_rate
     )

@@ -14,11 +14,15 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..counter_terms.update_rule import descend
 from ..dynamics.gradient_descent import GradientDescent
-from ..problem.numbers import require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import is_finite, on_device
-from ..solvers.requirements import require_progress, require_records, require_steps
+from ..solvers.requirements import (
+    require_orders,
+    require_progress,
+    require_records,
+    require_steps,
+)
 from ..solvers.trajectory import Status
 from .charge_velocity import decay_per_time, law_of_step, require_degree
 from .predict_charge import predict_charge, prediction_tolerance
@@ -176,16 +180,11 @@ def compare_charges(
     descent = GradientDescent(problem, learning_rate)
     steps = require_steps(steps)
     kept = require_records(records, steps, default=100)
-    orders = tuple(
-        require_order(order, "orders", "0 is gradient flow, 1 the paper's equation of motion")
-        for order in orders
-    )
-    if not orders:
-        raise ValueError("`orders` must name at least one order, got none: 0 is gradient flow")
+    orders = require_orders(orders)
     require_progress(progress)
     params = at_the_door(problem, params)
-    require_degree(symmetry)
     require_symmetry(symmetry, problem, params)
+    require_degree(symmetry)
     rtol = prediction_tolerance(params) if rtol is None else rtol
     done, total = 0, 1 + 2 * len(orders)
 
@@ -198,8 +197,9 @@ def compare_charges(
     columns, status = _descent_charges(on_device(descent), symmetry, params, kept)
     kept = kept[: len(columns)]
     tick()
+    measured, law, recorded = np.moveaxis(columns, 1, 0)
     predicted, solver_error = [], []
-    for order in orders:
+    for order in orders if len(kept) else ():
         found = []
         for solver, tolerance in ((None, rtol), (diffrax.Tsit5(), 10 * rtol)):
             run = predict_charge(
@@ -221,7 +221,7 @@ def compare_charges(
             tick()
         predicted.append(found[0])
         solver_error.append(np.abs(found[0] - found[1]))
-    measured, law, recorded = np.moveaxis(columns, 1, 0)
+    by_order = (len(orders), *measured.shape)
     return ChargeComparison(
         symmetry=symmetry,
         learning_rate=float(descent.learning_rate),
@@ -231,8 +231,8 @@ def compare_charges(
         measured=measured,
         exact_law=law,
         recorded_gradients=recorded,
-        predicted=np.stack(predicted),
-        solver_error=np.stack(solver_error),
+        predicted=np.reshape(predicted, by_order),
+        solver_error=np.reshape(solver_error, by_order),
         status=status,
     )
 
@@ -251,13 +251,15 @@ def _descent_charges(
     """The measured charge, by its exact law and by recorded gradients, at every record reached."""
     charge = symmetry.charge(params)
     state, done, found = _State(params, charge, charge), 0, []
+    status = Status.COMPLETED
     for step in steps:
         state = _descend(descent, symmetry, state, jnp.asarray(int(step) - done, jnp.int32))
         done = int(step)
         if not bool(is_finite(state.params)):
-            return np.array(found), Status.NON_FINITE
+            status = Status.NON_FINITE
+            break
         found.append([np.asarray(symmetry.charge(state.params)), state.law, state.recorded])
-    return np.array(found), Status.COMPLETED
+    return np.reshape(found, (len(found), 3, *charge.shape)), status
 
 
 @eqx.filter_jit

@@ -167,7 +167,7 @@ class Equilibrium:
         """Both sides of the averaged law, `(2λ − ηλ²)⟨r²⟩` and `η⟨c²/r²⟩`, the drift left out."""
         rate, decay = self.learning_rate, self.weight_decay
         left = (2 * decay - rate * decay**2) * self._over_run(self.radius_squared)
-        return left, rate * self._over_run(self.force_squared)
+        return np.asarray(left), np.asarray(rate * self._over_run(self.force_squared))
 
     @property
     def angle(self) -> np.ndarray:
@@ -176,7 +176,7 @@ class Equilibrium:
 
     def _over_run(self, means: np.ndarray) -> np.ndarray:
         lengths = np.diff(self.steps, prepend=0)
-        return np.average(means, axis=0, weights=lengths)
+        return np.asarray(np.average(means, axis=0, weights=lengths))
 
     def __repr__(self) -> str:
         if not len(self.steps):
@@ -196,7 +196,7 @@ class Equilibrium:
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    return np.mean(values, axis=0) if len(values) else np.full(values.shape[1:], np.nan)
+    return np.asarray(np.mean(values, axis=0)) if len(values) else np.full(values.shape[1:], np.nan)
 
 
 def _span(values: np.ndarray) -> str:
