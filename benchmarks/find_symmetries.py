@@ -59,20 +59,22 @@ def main():
         ratios.append((time.perf_counter() - start) / single[-1])
         whole = seconds_of(lambda: pairwise_part(part)) * len(pairs) / len(part)
         naive.append(whole / single[-1])
-    count = sum(leaf.size for leaf in leaves)
+    count, units = sum(leaf.size for leaf in leaves), sum(item.units for item in found.found)
+    ours, theirs = statistics.median(ratios), statistics.median(naive)
     text = f"""# The cost of finding symmetries
 
 A ReLU network of {LAYERS} layers with biases, {count:,} parameters, {SAMPLES} samples, on
-{jax.devices()[0].platform} in double precision; medians of {REPEATS} (`make bench`). One gradient took
-{statistics.median(single):.2f} s.
+{jax.devices()[0].platform} in double precision; medians of {REPEATS} (`make bench`). One gradient
+took {statistics.median(single):.2f} s.
 
 | | in gradients | finds |
 |---|--:|---|
-| `find_symmetries` | {statistics.median(ratios):.0f} | {len(found)} symmetries, {sum(item.units for item in found.found):,} units |
-| every pair of leaves by a finite transformation ({len(pairs)} losses) | {statistics.median(naive):.0f} | none: biases have to join, and units are not tried |
+| `find_symmetries` | {ours:.0f} | {len(found)} symmetries of {units:,} units |
+| every pair of leaves, transformed ({len(pairs)} losses) | {theirs:.0f} | none |
 
-{found.gradient_evaluations} of the gradients are evaluated; the rest is building random points and
-transformed params. The first call took {first:.0f} s with compilation.
+Pairs of leaves are not enough: biases have to join, and a unit is part of a leaf. Of the gradients,
+{found.gradient_evaluations} are evaluated; the rest is building random points and transformed
+params. The first call took {first:.0f} s with compilation.
 """
     RESULTS.write_text(text, encoding="utf-8")
     print(text)
