@@ -1,6 +1,7 @@
 """Theorem B.1: the terms of the broken conservation law, and that they add up."""
 
 from functools import cache
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -90,7 +91,7 @@ def test_each_term_is_its_formula_with_the_counter_terms(order, name):
 def test_the_counter_terms_of_every_order_matter():
     for name in SYMMETRIES:
         rates = [laws_and_rates(order, "taylor")[0][name].rate for order in ORDERS]
-        for lower, higher in zip(rates, rates[1:], strict=False):
+        for lower, higher in pairwise(rates):
             assert np.max(np.abs(higher / lower - 1)) > 1e-7
 
 

@@ -133,7 +133,7 @@ def test_axes_that_do_not_fit(paths, axis, text):
 
 @pytest.mark.parametrize("paths", [(), [], 3, None, ("layers", 0)])
 def test_paths_must_be_text(paths):
-    with pytest.raises(TypeError, match="the path of a leaf or a group of paths, got .*: write a"):
+    with pytest.raises(TypeError, match=r"the path of a leaf or a group of paths, got .*: write a"):
         as_users.Selection(paths)
 
 

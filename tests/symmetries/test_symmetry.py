@@ -260,7 +260,7 @@ def test_a_shear_is_refused_in_words():
 
 @pytest.mark.parametrize("alpha", [0.0, -2.0, np.array([1.0, 2.0, -1.0, 1.0])])
 def test_scales_are_positive(alpha):
-    with pytest.raises(ValueError, match="`alpha` must be positive, got .*: 1 changes nothing"):
+    with pytest.raises(ValueError, match=r"`alpha` must be positive, got .*: 1 changes nothing"):
         SYMMETRIES["scale per unit"].transform(PARAMS, alpha)
     with pytest.raises(ValueError, match="`alpha` must be positive"):
         SYMMETRIES["rescale"].transform(PARAMS, -1.0)
