@@ -26,7 +26,7 @@ from ..solvers.requirements import (
     require_steps,
     require_tolerances,
 )
-from ..solvers.runners import FlowRunner, stack
+from ..solvers.runners import FlowRunner, run_records, stack
 from ..solvers.trajectory import Statistics, Status
 from .error_equation import MEASURE, ErrorEquation, ErrorState, uncertainty
 from .percent import percent
@@ -171,18 +171,12 @@ def predict_error(
     )
     found: list[ErrorState] = []
     measured: list[np.ndarray] = []
-    status, interruption = Status.COMPLETED, None
-    try:
-        for index in range(len(kept)):
-            status, record = prediction.advance(index)
-            if record is None:
-                break
-            measured.append(np.asarray(_sizes(record)))
-            found.append(record)
-            if progress is not None:
-                progress(len(found), len(kept))
-    except KeyboardInterrupt as error:
-        status, interruption = Status.INTERRUPTED, error
+
+    def keep(record: ErrorState) -> None:
+        measured.append(np.asarray(_sizes(record)))
+        found.append(record)
+
+    status, interruption = run_records(prediction.advance, len(kept), keep, progress)
     stacked = stack(found, ErrorState(params, params, params, params, jnp.zeros(())))
     sizes = np.array(measured).reshape(len(found), 2, 2)
     result = ErrorPrediction(

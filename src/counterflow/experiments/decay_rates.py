@@ -31,7 +31,9 @@ class DecayRates:
 
     Attributes:
         pairs: The pairs of learning rate η and weight decay λ.
-        steps: The steps of every run.
+        steps: The most steps of a run.
+        decay: How far `θ_⊥` may decay: a run ends at `exp(−decay)` of the start, for from there on
+            its last digits are lost in those of the weights.
         records: At how many of them the layer is looked at.
         hidden_widths: The widths of the two hidden layers.
         seed: The seed of the initial weights.
@@ -39,6 +41,7 @@ class DecayRates:
 
     pairs: tuple[tuple[float, float], ...] = tuple(PRINTED)
     steps: int = 20_000
+    decay: float = 2.0
     records: int = 200
     hidden_widths: tuple[int, int] = (32, 32)
     seed: int = 7
@@ -133,7 +136,8 @@ def result_of(settings: DecayRates, found: dict[str, Any]) -> Result:
 
 def _rate(settings: DecayRates, learning_rate: float, weight_decay: float) -> dict[str, Any]:
     problem, params = digits_network(settings.hidden_widths, weight_decay, settings.seed)
-    steps = np.rint(np.linspace(0, settings.steps, settings.records + 1))
+    length = min(settings.steps, round(settings.decay / (learning_rate * weight_decay)))
+    steps = np.rint(np.linspace(0, length, settings.records + 1))
     run = solve(GradientDescent(problem, learning_rate), params, learning_rate * steps)
     readout = np.asarray(run.params["readout"])
     # ‖θ_⊥‖ is the sum of weights over the root of their number.

@@ -1,7 +1,7 @@
 """Dynamics that are run from record to record, on the host, one compiled chunk at a time."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import diffrax
 import jax
@@ -113,6 +113,34 @@ class FlowRunner:
 def _solver_name(solver: diffrax.AbstractSolver) -> str:
     inner = f"({_solver_name(solver.solver)})" if isinstance(solver, diffrax.HalfSolver) else ""
     return type(solver).__name__ + inner
+
+
+def run_records(
+    advance: Callable[[int], tuple[Status, Any]],
+    count: int,
+    keep: Callable[[Any], None],
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Status, KeyboardInterrupt | None]:
+    """How a run over `count` records ended, and what interrupted it, if anything did.
+
+    Args:
+        advance: Goes on to a record; returns the status and the record.
+        count: The number of records.
+        keep: Called with every record that was reached.
+        progress: Called after that with the number of records done and to do.
+    """
+    status = Status.COMPLETED
+    try:
+        for index in range(count):
+            status, record = advance(index)
+            if status != Status.COMPLETED:
+                break
+            keep(record)
+            if progress is not None:
+                progress(index + 1, count)
+    except KeyboardInterrupt as error:
+        return Status.INTERRUPTED, error
+    return status, None
 
 
 def stack(records: Sequence[PyTree], like: PyTree) -> PyTree:

@@ -23,7 +23,7 @@ from .requirements import (
     require_times,
     require_tolerances,
 )
-from .runners import DescentRunner, FlowRunner, Runner, stack
+from .runners import DescentRunner, FlowRunner, Runner, run_records, stack
 from .trajectory import SolveError, SolveInterrupted, Status, Trajectory
 
 
@@ -103,17 +103,7 @@ def solve(
         raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
 
     records: list[PyTree] = []
-    status, interruption = Status.COMPLETED, None
-    try:
-        for index in range(len(times)):
-            status, record = runner.advance(index)
-            if status != Status.COMPLETED:
-                break
-            records.append(record)
-            if progress is not None:
-                progress(len(records), len(times))
-    except KeyboardInterrupt as error:
-        status, interruption = Status.INTERRUPTED, error
+    status, interruption = run_records(runner.advance, len(times), records.append, progress)
     trajectory = Trajectory(
         times[: len(records)], stack(records, params), status, runner.statistics()
     )

@@ -26,7 +26,7 @@ from ..solvers.requirements import (
     require_steps,
     require_tolerances,
 )
-from ..solvers.runners import FlowRunner
+from ..solvers.runners import FlowRunner, run_records
 from ..solvers.trajectory import Statistics, Status
 from .charge_equation import MEASURE, ChargeEquation, ChargeState
 from .symmetry import Symmetry, require_symmetry
@@ -159,17 +159,12 @@ def predict_charge(
     integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
     runner = FlowRunner(equation, equation.start(params), times, integrator, max_steps)
     found: list[tuple[np.ndarray, ...]] = []
-    status, interruption = Status.COMPLETED, None
-    try:
-        for index in range(len(kept)):
-            status, record = runner.advance(index)
-            if status is not Status.COMPLETED:
-                break
-            found.append(tuple(map(np.asarray, _record(equation, params, record, times[index]))))
-            if progress is not None:
-                progress(len(found), len(kept))
-    except KeyboardInterrupt as error:
-        status, interruption = Status.INTERRUPTED, error
+
+    def keep(record: ChargeState) -> None:
+        columns = _record(equation, params, record, times[len(found)])
+        found.append(tuple(map(np.asarray, columns)))
+
+    status, interruption = run_records(runner.advance, len(kept), keep, progress)
     units = symmetry.identity(params).shape
     columns = np.array(found).reshape(len(found), 6, *units)
     result = ChargePrediction(
