@@ -15,55 +15,57 @@ LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.05, 0.4, 60
 RECORDS = [0, 1, 20, STEPS]
 
 
-def turned(params):
-    """Two scale-invariant units and a weight that is not; differences of weights besides."""
-    units = params["units"] / jnp.sqrt(jnp.sum(params["units"] ** 2, axis=1, keepdims=True))
-    gap = params["shifted"][0] - params["shifted"][1]
-    return jnp.sum(units[:, 0] * units[:, 1]) * gap + gap**2 + units[0, 0]
+def turned(units):
+    """Two scale-invariant units, coupled by their directions."""
+    lengths = jnp.sqrt(jnp.sum(units**2, axis=1))
+    return (units[0, 0] * units[1, 1] + 2 * units[0, 1] * units[1, 0]) / (lengths[0] * lengths[1])
 
 
-PROBLEM = cf.Problem(turned, weight_decay=WEIGHT_DECAY)
-PARAMS = {
-    "units": jnp.array([[0.5, 1.0], [-0.8, 0.6]]),
-    "shifted": jnp.array([1.3, 0.2]),
-}
-SCALE, TRANSLATION = cf.Scale("units", axis=0), cf.Translation("shifted")
+def apart(pair):
+    """The sum of two weights does not matter."""
+    return jnp.sin(pair[0] - pair[1])
+
+
+SCALE, TRANSLATION = cf.Scale("", axis=0), cf.Translation("")
+UNITS, PAIR = jnp.array([[0.5, 1.0], [-0.8, 0.6]]), jnp.array([1.3, 0.2])
+SCALED = cf.Problem(turned, weight_decay=WEIGHT_DECAY), SCALE, UNITS, LEARNING_RATE, STEPS
+SHIFTED = cf.Problem(apart, weight_decay=WEIGHT_DECAY), TRANSLATION, PAIR, LEARNING_RATE, STEPS
 
 
 @cache
 def scales():
-    return cf.compare_charges(
-        PROBLEM, SCALE, PARAMS, LEARNING_RATE, STEPS, orders=range(4), records=RECORDS
-    )
+    return cf.compare_charges(*SCALED, orders=range(4), records=RECORDS)
 
 
 @cache
 def translations():
-    return cf.compare_charges(
-        PROBLEM, TRANSLATION, PARAMS, LEARNING_RATE, STEPS, orders=(1,), records=RECORDS
-    )
+    return cf.compare_charges(*SHIFTED, orders=(1,), records=RECORDS)
 
 
 @cache
-def descent():
+def descent(loss, start):
     """Params and gradients of the loss alone at every step, one step after the other."""
-    gradient = jax.jit(PROBLEM.loss_gradient)
-    params, found = PARAMS, []
+    gradient = jax.jit(jax.grad(loss))
+    params, found = jnp.array(start), []
     for _ in range(STEPS + 1):
         bare = gradient(params)
-        found.append((params, bare))
-        params = jax.tree.map(lambda p, g: p - LEARNING_RATE * (g + WEIGHT_DECAY * p), params, bare)
+        found.append((np.asarray(params), np.asarray(bare)))
+        params = params - LEARNING_RATE * (bare + WEIGHT_DECAY * params)
     return found
 
 
-def squares(leaf):
-    return np.sum(np.asarray(leaf) ** 2, axis=1)
+def of_units():
+    return descent(turned, tuple(map(tuple, UNITS.tolist())))
+
+
+def squares(units):
+    return np.sum(np.asarray(units) ** 2, axis=1)
 
 
 def test_measured_is_the_charge_of_descent():
-    expected = [squares(descent()[step][0]["units"]) for step in RECORDS]
+    expected = [squares(of_units()[step][0]) for step in RECORDS]
     np.testing.assert_allclose(scales().measured, expected, rtol=1e-13)
-    sums = [np.sum(descent()[step][0]["shifted"]) for step in RECORDS]
+    sums = [np.sum(descent(apart, tuple(PAIR.tolist()))[step][0]) for step in RECORDS]
     np.testing.assert_allclose(translations().measured, sums, rtol=1e-13)
 
 
@@ -79,7 +81,7 @@ def test_the_gap_shrinks_with_every_order():
     found = scales()
     np.testing.assert_array_equal(found.gap, np.abs(found.predicted - found.measured))
     gaps = np.max(found.gap[:, -1], axis=1)
-    assert gaps[0] > 1e-3
+    assert gaps[0] > 5e-4
     assert np.all(gaps[1:] < 0.5 * gaps[:-1])
     # What is compared is above the error of the solver.
     assert np.all(found.solver_error[:, 1:] > 0)
@@ -89,11 +91,11 @@ def test_the_gap_shrinks_with_every_order():
 def test_recorded_gradients_are_theorem_5_1_as_a_sum():
     """`e^{−2Γt} r²(0) + η Σ_j e^{−2Γ(t − t_j)} η‖∇_A f(θ_j)‖²` at order 1 (Kunin et al.)."""
     rate = 2 * cf.decay_rate(LEARNING_RATE, WEIGHT_DECAY, 1)
-    start = squares(PARAMS["units"])
+    start = squares(UNITS)
     for record, step in enumerate(RECORDS):
         expected = np.exp(-rate * step) * start
         for j in range(step):
-            force = squares(descent()[j][1]["units"])
+            force = squares(of_units()[j][1])
             expected = expected + LEARNING_RATE**2 * np.exp(-rate * (step - j)) * force
         np.testing.assert_allclose(scales().recorded_gradients[record], expected, rtol=1e-12)
     # The surrogate is no better than the flow of order 1 it stands for, here.
@@ -129,7 +131,7 @@ def test_as_a_labelled_dataset():
     np.testing.assert_array_equal(found["step"], RECORDS)
     np.testing.assert_array_equal(found["time"], np.array(RECORDS) * LEARNING_RATE)
     assert found.attrs == {
-        "symmetry": "Scale('units', axis=0)",
+        "symmetry": "Scale('', axis=0)",
         "learning_rate": LEARNING_RATE,
         "weight_decay": WEIGHT_DECAY,
         "status": "completed",
@@ -144,7 +146,7 @@ def test_as_a_labelled_dataset():
 
 def test_repr():
     rows = repr(scales()).splitlines()
-    assert rows[0] == "ChargeComparison of Scale('units', axis=0) at η = 0.05, λ = 0.4; completed"
+    assert rows[0] == "ChargeComparison of Scale('', axis=0) at η = 0.05, λ = 0.4; completed"
     assert rows[1] == "at step 60, t = 3:"
     assert rows[2].startswith(f"largest over units: charge {scales().measured[-1].max():.6g}; by")
     assert [row.split()[0] for row in rows[3:]] == ["order", "0", "1", "2", "3", "recorded"]
@@ -154,16 +156,28 @@ def test_repr():
 def test_progress_counts_descent_and_two_runs_for_each_order():
     calls = []
     cf.compare_charges(
-        PROBLEM,
-        TRANSLATION,
-        PARAMS,
-        LEARNING_RATE,
-        STEPS,
+        *SHIFTED,
         orders=(1,),
         records=RECORDS,
         progress=lambda done, to_do: calls.append((done, to_do)),
     )
     assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_an_interruption_keeps_what_was_computed(runs):
+    def interrupt(done, to_do):
+        if done == runs:
+            raise KeyboardInterrupt
+
+    with pytest.raises(cf.RunInterrupted) as caught:
+        cf.compare_charges(*SHIFTED, orders=(1,), records=RECORDS, progress=interrupt)
+    found = caught.value.result
+    assert found.status == cf.Status.INTERRUPTED
+    np.testing.assert_array_equal(found.measured, translations().measured)
+    predicted = translations().predicted if runs > 1 else np.nan
+    np.testing.assert_array_equal(found.predicted, np.broadcast_to(predicted, (1, len(RECORDS))))
+    assert np.all(np.isnan(found.solver_error))
 
 
 # --- when descent or a flow fails -----------------------------------------------------------
@@ -221,6 +235,6 @@ def test_bad_input(options, error, text):
 
 
 def test_the_charge_must_be_known():
-    custom = cf.CustomSymmetry(lambda p, alpha: p | {"units": alpha * p["units"]}, at=1.0)
+    custom = cf.CustomSymmetry(lambda units, alpha: alpha * units, at=1.0)
     with pytest.raises(TypeError, match="for Translation, Scale and Rescale, got CustomSymmetry"):
-        cf.compare_charges(PROBLEM, custom, PARAMS, LEARNING_RATE, STEPS)
+        cf.compare_charges(SCALED[0], custom, *SCALED[2:])

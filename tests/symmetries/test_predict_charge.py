@@ -15,22 +15,25 @@ from users import import_as_users_do
 LEARNING_RATE, WEIGHT_DECAY, STEPS = 0.01, 0.3, 100
 
 
-def pocket(params):
-    """All three families in a few operations, two units of each, coupled."""
-    scaled, shifted = params["scaled"], params["shifted"]
-    direction = scaled / jnp.sqrt(jnp.sum(scaled**2, axis=1, keepdims=True))
-    gap = shifted[:, 0] - shifted[:, 1]
-    misfit = params["first"] * params["second"] - direction[:, 0]
-    return jnp.sum(misfit**2 * (1 + jnp.tanh(gap) * direction[:, 1]))
+def problem(loss):
+    return cf.Problem(loss, weight_decay=WEIGHT_DECAY)
 
 
-PROBLEM = cf.Problem(pocket, weight_decay=WEIGHT_DECAY)
-PARAMS = {
-    "scaled": jnp.array([[0.3, 0.8], [0.3, -1.3]]),
-    "shifted": jnp.array([[-0.7, -0.2], [-1.7, 0.6]]),
-    "first": jnp.array([0.2, -0.5]),
-    "second": jnp.array([2.0, -2.6]),
-}
+# Two units of each family, coupled, in few operations.
+
+
+def shifted(pairs):
+    return jnp.sin(2 * (pairs[0, 0] - pairs[0, 1])) * (pairs[1, 0] - pairs[1, 1])
+
+
+def turned(units):
+    lengths = jnp.sqrt(jnp.sum(units**2, axis=1))
+    return (units[0, 0] * units[1, 1] + 2 * units[0, 1] * units[1, 0]) / (lengths[0] * lengths[1])
+
+
+def multiplied(params):
+    products = params["first"] * params["second"]
+    return (jnp.sum(products) - 2) ** 2 + products[0]
 
 
 def square(params, alpha):
@@ -38,14 +41,17 @@ def square(params, alpha):
 
 
 CUSTOM = (
-    cf.Problem(lambda p: (p["a"] ** 2 * p["b"] - 1) ** 2, weight_decay=WEIGHT_DECAY),
+    problem(lambda p: (p["a"] ** 2 * p["b"] - 1) ** 2),
     cf.CustomSymmetry(square, at=1.0),
     {"a": jnp.array(1.2), "b": jnp.array(-0.4)},
 )
+PAIRS = jnp.array([[-0.7, -0.2], [-1.7, 0.6]])
+UNITS = jnp.array([[0.5, 0.8], [0.4, -0.7]])
+PRODUCTS = {"first": jnp.array([0.2, -0.5]), "second": jnp.array([1.0, -1.6])}
 CASES = {
-    "translation": (PROBLEM, cf.Translation("shifted", axis=0), PARAMS),
-    "scale": (PROBLEM, cf.Scale("scaled", axis=0), PARAMS),
-    "rescale": (PROBLEM, cf.Rescale("first", "second", axis=0), PARAMS),
+    "translation": (problem(shifted), cf.Translation("", axis=0), PAIRS),
+    "scale": (problem(turned), cf.Scale("", axis=0), UNITS),
+    "rescale": (problem(multiplied), cf.Rescale("first", "second", axis=0), PRODUCTS),
     "custom": CUSTOM,
 }
 RECORDS = [0, 30, STEPS]
@@ -101,26 +107,26 @@ def test_every_integral_counts(name):
 def test_a_translations_charge_in_closed_form(order):
     found = prediction("translation", order)
     rate = cf.decay_rate(LEARNING_RATE, WEIGHT_DECAY, order)
-    start = np.asarray(PARAMS["shifted"]).sum(1)
+    start = np.asarray(PAIRS).sum(1)
     expected = np.exp(-np.array(RECORDS) * rate)[:, None] * start
     np.testing.assert_allclose(found.charge, expected, rtol=1e-11)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_higher_orders_are_closer_to_descent(name):
-    problem, symmetry, params = CASES[name]
-    run = cf.solve(cf.GradientDescent(problem, LEARNING_RATE), params, [STEPS * LEARNING_RATE])
+    case, symmetry, params = CASES[name]
+    run = cf.solve(cf.GradientDescent(case, LEARNING_RATE), params, [STEPS * LEARNING_RATE])
     exact = symmetry.charge(jax.tree.map(lambda leaf: leaf[0], run.params))
     gaps = [np.max(np.abs(prediction(name, order).charge[-1] - exact)) for order in (0, 1, 2)]
     assert gaps[2] < 0.3 * min(gaps[:2])
 
 
 def test_gradient_flow_without_weight_decay_conserves():
-    free = cf.Problem(pocket)
     for name in ("translation", "scale", "rescale"):
-        symmetry = CASES[name][1]
-        found = cf.predict_charge(free, symmetry, PARAMS, LEARNING_RATE, STEPS, 0)
-        start = symmetry.charge(PARAMS)[None]
+        decaying, symmetry, params = CASES[name]
+        free = cf.Problem(decaying.function)
+        found = cf.predict_charge(free, symmetry, params, LEARNING_RATE, STEPS, 0, records=RECORDS)
+        start = np.tile(symmetry.charge(params), (3, 1))
         np.testing.assert_allclose(found.flow_charge, start, rtol=1e-9)
         np.testing.assert_array_equal(found.charge, start)
 
@@ -145,7 +151,7 @@ def test_by_default_the_last_step_is_the_only_record():
     np.testing.assert_allclose(found.charge[0], prediction("scale", 1).charge[-1], rtol=1e-9)
     charge = np.array2string(found.charge[0], precision=6)
     assert repr(found) == (
-        "ChargePrediction(Scale('scaled', axis=0), order 1, η = 0.01; at step 100, t = 1: "
+        "ChargePrediction(Scale('', axis=0), order 1, η = 0.01; at step 100, t = 1: "
         f"{charge}; completed)"
     )
 
@@ -190,11 +196,11 @@ def test_any_solver_and_tolerance():
 
 
 def test_a_tanh_layer_is_no_symmetry():
-    problem = cf.Problem(lambda p: jnp.sum(jnp.tanh(p["w"]) * p["v"]))
+    case = cf.Problem(lambda p: jnp.sum(jnp.tanh(p["w"]) * p["v"]))
     params = {"w": jnp.array([0.5, 1.0]), "v": jnp.array([1.0, -2.0])}
     text = r"Rescale\('w', 'v'\) must leave the loss unchanged, but its residual is .*, above 1e-06"
     with pytest.raises(ValueError, match=text):
-        cf.predict_charge(problem, cf.Rescale("w", "v"), params, 0.1, 10)
+        cf.predict_charge(case, cf.Rescale("w", "v"), params, 0.1, 10)
 
 
 @pytest.mark.parametrize(

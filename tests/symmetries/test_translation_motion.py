@@ -21,7 +21,8 @@ from invariant import (
 )
 
 TRANSLATIONS = {name: s for name, s in SYMMETRIES.items() if isinstance(s, cf.Translation)}
-CASES = [(name, order) for name in TRANSLATIONS for order in (0, 1, 3)]
+CASES = [(name, order) for name in TRANSLATIONS for order in (0, 1)]
+CASES.append(("translation per unit", 3))
 
 
 @cache
