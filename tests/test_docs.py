@@ -1,4 +1,4 @@
-"""The page on trust quotes the committed results and shows code that is in its script."""
+"""The pages quote the committed results, and show code that runs and figures that are there."""
 
 import importlib.util
 import json
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import counterflow as cf
+from page import with_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "how_far_can_i_trust_gradient_flow.md"
 
 
-@pytest.fixture(scope="module")
-def script():
-    specification = importlib.util.spec_from_file_location("trust", PAGE.with_suffix(".py"))
+def load(path):
+    specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -23,12 +23,20 @@ def script():
     return module
 
 
+@pytest.fixture(scope="module")
+def script():
+    return load(PAGE.with_suffix(".py"))
+
+
+def stored_results(name):
+    return json.loads((DOCS / "results" / f"{name}.json").read_text(encoding="utf-8"))["results"]
+
+
 def test_every_table_is_that_of_the_committed_results(script):
     page = PAGE.read_text(encoding="utf-8")
     for name, (module, settings, table) in script.TABLES.items():
-        stored = json.loads((DOCS / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        rendered = table(module.result_of(settings, stored["results"]))
-        assert script.with_table(page, name, rendered) == page, name
+        rendered = table(module.result_of(settings, stored_results(name)))
+        assert with_table(page, name, rendered) == page, name
 
 
 def test_the_code_shown_runs_when_it_is_copied():
@@ -54,3 +62,37 @@ def test_the_walk_runs(script):
     assert prediction.status == comparison.status == cf.Status.COMPLETED
     assert repr(prediction).startswith("ErrorPrediction(order 0, η = 0.01; at step 20")
     assert "| prediction 0 |" in script.cost_table(comparison)
+
+
+# --- the pages on symmetries ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def symmetries():
+    return load(DOCS / "symmetries.py")
+
+
+def test_every_table_on_symmetries_is_that_of_the_committed_results(symmetries):
+    for name, (module, settings, tables) in symmetries.TABLES.items():
+        result = module.result_of(settings, stored_results(name))
+        assert result.verdict, (name, result.claims)
+        for page, marker, table in tables:
+            text = page.read_text(encoding="utf-8")
+            assert with_table(text, marker, table(result)) == text, marker
+
+
+def test_every_family_has_its_figure(symmetries):
+    pages = (symmetries.SCALE, symmetries.TRANSLATION, symmetries.RESCALE)
+    for page in pages:
+        (name,) = re.findall(r"\]\((figures/\S+)\)", page.read_text(encoding="utf-8"))
+        assert (DOCS / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_figures_on_symmetries_can_be_drawn(symmetries):
+    results = {
+        name: module.result_of(settings, stored_results(name))
+        for name, (module, settings, _) in symmetries.TABLES.items()
+    }
+    charts = symmetries.figures(results)
+    assert set(charts) == {"scale", "translation", "rescale"}
+    assert all(chart.to_dict() for chart in charts.values())

@@ -17,6 +17,7 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import is_finite, on_device
+from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
     require_orders,
     require_progress,
@@ -164,6 +165,11 @@ def compare_charges(
         rtol: Relative tolerance of the flows, by default 1e-10.
         progress: Called with the number of runs done and to do, descent and two for each order.
 
+    Returns:
+        A `ChargeComparison`. Descent that diverges ends it with a status, the records before are
+        kept. An interruption from the keyboard raises `RunInterrupted`, whose `result` is the
+        comparison so far, with NaN for what was not predicted yet.
+
     Example:
         >>> import jax.numpy as jnp
         >>> import counterflow as cf
@@ -194,47 +200,91 @@ def compare_charges(
         if progress is not None:
             progress(done, total)
 
-    columns, status = _descent_charges(on_device(descent), symmetry, params, kept)
-    kept = kept[: len(columns)]
-    tick()
-    measured, law, recorded = np.moveaxis(columns, 1, 0)
-    predicted, solver_error = [], []
-    for order in orders if len(kept) else ():
-        found = []
-        for solver, tolerance in ((None, rtol), (diffrax.Tsit5(), 10 * rtol)):
-            run = predict_charge(
-                problem,
-                symmetry,
-                params,
-                learning_rate,
-                max(int(kept[-1]), 1),
-                order,
-                method=method,
-                records=kept,
-                solver=solver,
-                rtol=tolerance,
-            )
-            if run.status is not Status.COMPLETED and status is Status.COMPLETED:
-                status = run.status
-            missing = np.full((len(kept) - len(run.steps), *run.charge.shape[1:]), np.nan)
-            found.append(np.concatenate([run.charge, missing]))
-            tick()
-        predicted.append(found[0])
-        solver_error.append(np.abs(found[0] - found[1]))
-    by_order = (len(orders), *measured.shape)
-    return ChargeComparison(
+    run = _ChargeRun(on_device(descent), symmetry, params, kept, len(orders))
+    interruption = None
+    try:
+        run.descend()
+        tick()
+        for row, order in enumerate(orders):
+            for solver, tolerance in ((None, rtol), (diffrax.Tsit5(), 10 * rtol)):
+                run.predict(row, order, method, solver, tolerance)
+                tick()
+    except KeyboardInterrupt as error:
+        run.status, interruption = Status.INTERRUPTED, error
+    reached = len(run.found)
+    measured, law, recorded = np.moveaxis(run.columns(), 1, 0)
+    result = ChargeComparison(
         symmetry=symmetry,
         learning_rate=float(descent.learning_rate),
         weight_decay=float(problem.weight_decay),
         orders=orders,
-        steps=kept,
+        steps=kept[:reached],
         measured=measured,
         exact_law=law,
         recorded_gradients=recorded,
-        predicted=np.reshape(predicted, by_order),
-        solver_error=np.reshape(solver_error, by_order),
-        status=status,
+        predicted=run.predicted[0, :, :reached],
+        solver_error=np.abs(run.predicted[0] - run.predicted[1])[:, :reached],
+        status=run.status,
     )
+    if interruption is not None:
+        raise RunInterrupted(f"{run.status}: {run.status.remedy}", result) from interruption
+    return result
+
+
+class _ChargeRun:
+    """What was found so far: descent's charges at its records, and two solutions of every flow."""
+
+    def __init__(
+        self,
+        descent: GradientDescent,
+        symmetry: Symmetry,
+        params: PyTree,
+        steps: np.ndarray,
+        orders: int,
+    ):
+        self.descent, self.symmetry, self.params, self.steps = descent, symmetry, params, steps
+        self.charge = symmetry.charge(params)
+        self.found: list[list[Any]] = []
+        self.predicted = np.full((2, orders, len(steps), *self.charge.shape), np.nan)
+        self.status = Status.COMPLETED
+
+    def descend(self) -> None:
+        """The measured charge, by its exact law and by recorded gradients, at every record."""
+        state, done = _State(self.params, self.charge, self.charge), 0
+        for step in self.steps:
+            count = jnp.asarray(int(step) - done, jnp.int32)
+            state, done = _descend(self.descent, self.symmetry, state, count), int(step)
+            if not bool(is_finite(state.params)):
+                self.status = Status.NON_FINITE
+                return
+            measured = self.symmetry.charge(state.params)
+            self.found.append([np.asarray(measured), state.law, state.recorded])
+
+    def columns(self) -> np.ndarray:
+        return np.reshape(self.found, (len(self.found), 3, *self.charge.shape))
+
+    def predict(
+        self, row: int, order: int, method: str, solver: diffrax.AbstractSolver | None, rtol: float
+    ) -> None:
+        """One solution of a flow at the records that descent reached."""
+        if not self.found:
+            return
+        steps = self.steps[: len(self.found)]
+        run = predict_charge(
+            self.descent.problem,
+            self.symmetry,
+            self.params,
+            self.descent.learning_rate,
+            max(int(steps[-1]), 1),
+            order,
+            method=method,
+            records=steps,
+            solver=solver,
+            rtol=rtol,
+        )
+        self.predicted[int(solver is not None), row, : len(run.steps)] = run.charge
+        if self.status is Status.COMPLETED:
+            self.status = run.status
 
 
 class _State(eqx.Module):
@@ -243,23 +293,6 @@ class _State(eqx.Module):
     params: PyTree
     law: Float[Array, "*units"]
     recorded: Float[Array, "*units"]
-
-
-def _descent_charges(
-    descent: GradientDescent, symmetry: Symmetry, params: PyTree, steps: np.ndarray
-) -> tuple[np.ndarray, Status]:
-    """The measured charge, by its exact law and by recorded gradients, at every record reached."""
-    charge = symmetry.charge(params)
-    state, done, found = _State(params, charge, charge), 0, []
-    status = Status.COMPLETED
-    for step in steps:
-        state = _descend(descent, symmetry, state, jnp.asarray(int(step) - done, jnp.int32))
-        done = int(step)
-        if not bool(is_finite(state.params)):
-            status = Status.NON_FINITE
-            break
-        found.append([np.asarray(symmetry.charge(state.params)), state.law, state.recorded])
-    return np.reshape(found, (len(found), 3, *charge.shape)), status
 
 
 @eqx.filter_jit
