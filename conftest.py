@@ -6,8 +6,8 @@ import jax
 
 # Most of the suite's time is compilation of programs that run for milliseconds, so XLA is to try
 # less hard: no fused loops, one piece of machine code per program, no costly passes. What is
-# computed stays the same, up to rounding. XLA reads the environment when it first compiles, and the
-# processes that tests start inherit it; `XLA_FLAGS= make test` compiles as users do.
+# computed stays the same, up to rounding. XLA reads the environment when it first compiles. The
+# command line is tested without this, and `XLA_FLAGS= make test` compiles everything as users do.
 if "XLA_FLAGS" not in os.environ:
     os.environ["XLA_FLAGS"] = (
         "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"

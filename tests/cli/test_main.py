@@ -16,8 +16,16 @@ COMMAND = [str(Path(sys.executable).with_name("counterflow"))]
 SMALL = ["--hidden-widths", "4", "4", "--taylor-orders", "0", "1", "--orbit-orders", "0", "1"]
 
 
+# A process of its own compiles as users do, not as the tests do to save time (conftest.py).
+AS_USERS = {
+    k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+}
+
+
 def counterflow(*arguments, **options):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, **options)
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, env=AS_USERS, **options
+    )
 
 
 def stored(folder):
@@ -79,7 +87,7 @@ def test_quiet_prints_no_progress(tmp_path, capsys):
 
 def test_a_killed_run_goes_on_where_it_was(plain, tmp_path):
     command = [*COMMAND, "reproduce", "--folder", str(tmp_path), "--steps", "20", *SMALL]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=AS_USERS)
     path = tmp_path / "accuracy_by_order.json"
     deadline = time.time() + 120
     while not path.exists() and time.time() < deadline:
@@ -95,7 +103,8 @@ def test_a_killed_run_goes_on_where_it_was(plain, tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     command = [*COMMAND, "reproduce", "--folder", str(tmp_path), "--steps", "2000", *SMALL]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=AS_USERS)
     for line in process.stdout:
         if line.startswith("[2/"):
             break
