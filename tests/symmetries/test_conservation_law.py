@@ -4,6 +4,7 @@ from functools import cache
 from itertools import pairwise
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -109,6 +110,17 @@ def test_gradient_flow_without_weight_decay_conserves():
     for name, symmetry in SYMMETRIES.items():
         size = np.max(np.abs(symmetry.charge(PARAMS)))
         assert np.max(np.abs(exact_rate(symmetry, PARAMS, velocity))) < 1e-15 * size, name
+
+
+def test_the_terms_of_a_generator_that_is_not_symmetric():
+    """A shear, `G = (y, 0)`: `ξ·G = ξ_x·y` and `θ·((ξ·∇)G) = x·ξ_y` are not the same."""
+    shear = cf.CustomSymmetry(lambda p, alpha: p | {"x": p["x"] + alpha * p["y"]}, at=0.0)
+    flow = cf.EquationOfMotion(cf.Problem(lambda p: 0.0 * p["x"], weight_decay=0.5), 0.1)
+    params = {"x": jnp.array(2.0), "y": jnp.array(3.0)}
+    # A velocity −g − ηξ with g = λθ and ηξ = (0.7, 0.11).
+    velocity = {"x": jnp.array(-1.0 - 0.7), "y": jnp.array(-1.5 - 0.11)}
+    law = law_along(flow, shear, params, velocity)
+    np.testing.assert_allclose(law, [-3.0, -3.0, -0.7 * 3, -0.11 * 2], rtol=1e-14)
 
 
 def test_the_printed_last_term_is_off():

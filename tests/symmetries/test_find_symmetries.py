@@ -119,7 +119,7 @@ def convolution(params):
 
 
 RELU = cf.Rescale("w0", "w1", axis={"w0": 1, "w1": 0})
-BIASED = {
+BIASED: set[cf.Symmetry] = {
     cf.Rescale(("b0", "w0"), "w1", axis={"b0": 0, "w0": 1, "w1": 0}),
     cf.Rescale(("b1", "w1"), "w2", axis={"b1": 0, "w1": 1, "w2": 0}),
     cf.Rescale(("b0", "b1", "w0"), "w2"),

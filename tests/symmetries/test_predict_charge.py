@@ -58,7 +58,8 @@ RECORDS = [0, 30, STEPS]
 
 
 def predict(name, order=1, **options):
-    return cf.predict_charge(*CASES[name], LEARNING_RATE, STEPS, order, **options)
+    case, symmetry, params = CASES[name]
+    return cf.predict_charge(case, symmetry, params, LEARNING_RATE, STEPS, order, **options)
 
 
 @cache
