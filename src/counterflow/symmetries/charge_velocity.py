@@ -7,7 +7,8 @@ The exact field F of descent is the logarithm of a step, so that with its deriva
     q̇ = (d/η) log(1 − ηλ) q + η (1 − ηλ)^{−2} B(ηL − 2 log(1 − ηλ)) p,    B(z) = z/(e^z − 1),
 
 the second term for degree d = 2 only. At order γ = 1 it is `η p`, the `(η/r²)‖∇_A f(θ̂)‖²` of
-Theorem 5.1; at γ = 2 follows `½η² ((∇f + λθ_{A^c})·∇) p`, which the paper leaves out, and so on.
+Theorem 5.1; at γ = 2 follows `η² (½(g·∇)p + λp)`, which the paper leaves out, and so on. For a
+scale that is `½η² ((∇f + λθ_{A^c})·∇) p`, since p then falls like `1/r²`.
 """
 
 from typing import Any, NamedTuple
