@@ -29,6 +29,8 @@ def printed(text: object) -> str:
 def with_table(page: str, name: str, table: str) -> str:
     """The page with a table between its markers."""
     start, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
+    if page.count(start) != 1 or page.count(end) != 1:
+        raise ValueError(f"the page must have the markers {start} and {end} once each")
     before, rest = page.split(start)
     return f"{before}{start}\n{table}\n{end}{rest.split(end)[1]}"
 

@@ -38,7 +38,7 @@ def architectures_table(result: architectures.Result) -> str:
         more = tuple(s for s in row.found if s not in row.expected)
         said = [f"missing: {listed(missing)}"] if missing else []
         said += [f"more: {listed(more)}"] if more else []
-        largest = f"all {len(row.found)}, residuals below {max(row.residuals):.0e}"
+        largest = f"all {len(row.found)}, residuals below {max(row.residuals, default=0.0):.0e}"
         return "<br>".join(said) or largest
 
     def expected(row: architectures.Row) -> str:
@@ -90,7 +90,7 @@ def long_run_table(result: limiting_dynamics.Result) -> str:
     settings = result.settings
     angles = equilibrium_angle(settings.learning_rate, settings.weight_decay)
     return rows_of(
-        "over a million steps | value",
+        f"over {settings.steps:,} steps | value",
         [
             ("(2λ − ηλ²)⟨r²⟩", f"{left:.5g}"),
             ("η⟨c²/r²⟩", f"{right:.5g}"),

@@ -192,7 +192,7 @@ TWIN = cf.CustomSymmetry(
 
 @pytest.mark.parametrize("function", [cf.charge_velocity, cf.charge_after_step])
 def test_the_charge_must_be_known(function):
-    text = r"for Translation, Scale and Rescale, got CustomSymmetry\(.*\): `conservation_law` holds"
+    text = r"for Translation, Scale and Rescale, got CustomSymmetry\(.*\): `conservation_law` and"
     with pytest.raises(TypeError, match=text):
         function(PROBLEM, TWIN, PARAMS, LEARNING_RATE)
 

@@ -271,7 +271,7 @@ def test_repr():
         ({"progress": "bar"}, TypeError, "`progress` must be a function"),
         ({"learning_rate": -1.0}, ValueError, "`learning_rate` must be a positive"),
         ({"learning_rate": 5.0}, ValueError, "above 0 and below 2, got 2.5: without weight decay"),
-        ({"scale": "units"}, TypeError, "`symmetry` must be a symmetry, got str"),
+        ({"scale": "units"}, TypeError, "`scale` must be a `Scale`, got 'units'"),
     ],
 )
 def test_bad_input(options, error, text):
@@ -301,3 +301,16 @@ def test_without_weight_decay_there_is_no_equilibrium():
 def test_only_invariant_layers():
     with pytest.raises(ValueError, match=r"Scale\('rest'\) must leave the loss unchanged"):
         cf.equilibrium(COUPLED, cf.Scale("rest"), PARAMS, COUPLED_RATE, 10)
+
+
+def test_a_small_angle_keeps_its_digits():
+    angles = cf.equilibrium_angle(1e-8, 1e-8)
+    expected = np.sqrt(2) * 1e-8  # all three agree to ηλ = 1e-16
+    np.testing.assert_allclose(angles, [expected] * 3, rtol=1e-14)
+
+
+def test_a_force_far_below_weight_decay_is_seen():
+    problem = cf.Problem(lambda p: 1e-12 * p[0] / jnp.sqrt(p @ p), weight_decay=1.0)
+    params = jnp.array([0.0, 500.0])
+    found = cf.equilibrium(problem, cf.Scale(""), params, 1e-3, 1)
+    np.testing.assert_allclose(found.force_squared, [(1e-12 / 500) ** 2], rtol=1e-6)

@@ -11,7 +11,7 @@ from ..problem.noun import noun, set_fields, static
 from ..problem.numbers import require_learning_rate, require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door, require_problem
-from ..problem.tree import scaled, weighted_sum
+from ..problem.tree import add_scaled, scaled, weighted_sum, zeros_like
 from .convergence import Convergence, measure_convergence
 from .dynamics import Flow
 
@@ -87,6 +87,18 @@ class EquationOfMotion(Flow):
         *kept, dropped = SERIES_METHODS[self.method](gradient, params, self.order + 1)
         velocity = weighted_sum(self._powers(), kept)
         return velocity, scaled(self.learning_rate ** (self.order + 1), dropped)
+
+    def velocity_and_counter(self, params: PyTree) -> tuple[PyTree, PyTree]:
+        """The velocity `−g − ηξ`, and `ηξ`, what its counter terms add up to."""
+        gradient = self.problem.gradient
+        if self.order == 0:
+            return self.velocity(params), zeros_like(params)
+        if self.method == "orbit":
+            velocity = self.velocity(params)
+            return velocity, scaled(-1, add_scaled(velocity, 1, gradient(params)))
+        series = SERIES_METHODS[self.method](gradient, params, self.order)
+        powers = self._powers()
+        return weighted_sum(powers, series), scaled(-1, weighted_sum(powers[1:], series[1:]))
 
     def _powers(self) -> list[Any]:
         return [-(self.learning_rate**power) for power in range(self.order + 1)]

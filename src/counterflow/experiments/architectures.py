@@ -195,7 +195,7 @@ class Result:
             "what is found is what is expected, no more and no less": all(
                 row.as_expected for row in self.rows
             ),
-            "every symmetry found holds to 1e-13": max(residuals) < 1e-13,
+            "every symmetry found holds to 1e-13": max(residuals, default=0.0) < 1e-13,
         }
 
     @property

@@ -122,7 +122,7 @@ def run(settings: DecayRates, folder: Path, progress: Progress = silent) -> Resu
         progress: Called with what comes next and how many runs are done and to do.
     """
     cases = {
-        f"learning rate {rate:g}, weight decay {decay:g}": partial(_rate, settings, rate, decay)
+        f"learning rate {rate}, weight decay {decay}": partial(_rate, settings, rate, decay)
         for rate, decay in settings.pairs
     }
     found = results_of(folder / "decay_rates.json", asdict(settings), cases, progress)
@@ -137,7 +137,7 @@ def result_of(settings: DecayRates, found: dict[str, Any]) -> Result:
 def _rate(settings: DecayRates, learning_rate: float, weight_decay: float) -> dict[str, Any]:
     problem, params = digits_network(settings.hidden_widths, weight_decay, settings.seed)
     length = min(settings.steps, round(settings.decay / (learning_rate * weight_decay)))
-    steps = np.rint(np.linspace(0, length, settings.records + 1))
+    steps = np.unique(np.rint(np.linspace(0, length, settings.records + 1)))
     run = solve(GradientDescent(problem, learning_rate), params, learning_rate * steps)
     readout = np.asarray(run.params["readout"])
     # ‖θ_⊥‖ is the sum of weights over the root of their number.

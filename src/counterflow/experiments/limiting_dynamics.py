@@ -20,7 +20,13 @@ from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..solvers.solve import solve
-from ..symmetries.equilibrium import equilibrium, equilibrium_angle, equilibrium_radius
+from ..solvers.trajectory import Status
+from ..symmetries.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    equilibrium_angle,
+    equilibrium_radius,
+)
 from ..symmetries.scale import Scale
 from .cases import Progress, results_of, silent, with_tuples
 from .setting import digits_network
@@ -204,7 +210,7 @@ def run(settings: LimitingDynamics, folder: Path, progress: Progress = silent) -
         folder: Where `limiting_dynamics.json` is kept; interrupted runs go on from there.
         progress: Called with what comes next and how many cases are done and to do.
     """
-    state = _State(folder / "limiting_dynamics.npz", settings)
+    state = _State(folder, settings)
     cases: dict[str, Any] = {
         f"part {part + 1}": partial(_part, settings, part, state) for part in range(settings.parts)
     }
@@ -232,37 +238,42 @@ def result_of(settings: LimitingDynamics, found: dict[str, Any]) -> Result:
 
 
 class _State:
-    """The params of the long run between its parts, on disk."""
+    """The params of the long run before each of its parts, the last two of them on disk.
 
-    def __init__(self, path: Path, settings: LimitingDynamics):
-        self.path, self.settings = path, settings
+    Two, because a part's result is stored after the state that follows it: a run that is killed in
+    between needs the one before.
+    """
+
+    def __init__(self, folder: Path, settings: LimitingDynamics):
+        self.folder, self.settings = folder, settings
+
+    def path(self, part: int) -> Path:
+        return self.folder / f"limiting_dynamics.{part}.npz"
 
     def load(self, part: int) -> PyTree:
         """The params before a part: as stored, or by running the parts before it again."""
-        settings = self.settings
-        problem, params = _network(settings)
-        if part and self.path.exists():
-            stored = np.load(self.path)
-            same = str(stored["settings"]) == repr(settings) and int(stored["part"]) == part
-            if same:
-                return {name: jnp.asarray(stored[name]) for name in params}
-        for _ in range(part):
-            params = equilibrium(
-                problem, _LAYER, params, settings.learning_rate, settings.steps // settings.parts
-            ).params
-        return params
+        _, params = _network(self.settings)
+        if part == 0:
+            return params
+        if self.path(part).exists():
+            with np.load(self.path(part)) as stored:
+                if str(stored["settings"]) == repr(self.settings):
+                    return {name: jnp.asarray(stored[name]) for name in params}
+        return _descend(self.settings, part - 1, self.load(part - 1)).params
 
     def save(self, part: int, params: PyTree) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self.path.with_suffix(".part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        aside = self.path(part).with_suffix(".part")
         with aside.open("wb") as file:
-            np.savez(file, settings=repr(self.settings), part=part, **params)
+            np.savez(file, settings=repr(self.settings), **params)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(self.path)
+        aside.replace(self.path(part))
+        self.path(part - 2).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+        for part in range(self.settings.parts + 1):
+            self.path(part).unlink(missing_ok=True)
 
 
 _LAYER = Scale("hidden")
@@ -272,13 +283,28 @@ def _network(settings: LimitingDynamics) -> tuple[Problem, PyTree]:
     return digits_network(settings.hidden_widths, settings.weight_decay, settings.seed)
 
 
-def _part(settings: LimitingDynamics, part: int, state: _State) -> dict[str, Any]:
+def _ends(settings: LimitingDynamics) -> np.ndarray:
+    """The step numbers between the parts, from the first to the last."""
+    return np.rint(np.linspace(0, settings.steps, settings.parts + 1)).astype(int)
+
+
+def _descend(settings: LimitingDynamics, part: int, params: PyTree) -> Equilibrium:
     problem, _ = _network(settings)
-    length = settings.steps // settings.parts
-    run = equilibrium(problem, _LAYER, state.load(part), settings.learning_rate, length)
+    start, end = _ends(settings)[part : part + 2]
+    run = equilibrium(problem, _LAYER, params, settings.learning_rate, int(end - start))
+    if run.status is not Status.COMPLETED:
+        raise RuntimeError(
+            f"descent of the long run ended in its part {part + 1} with {run.status}: "
+            "try a smaller learning rate"
+        )
+    return run
+
+
+def _part(settings: LimitingDynamics, part: int, state: _State) -> dict[str, Any]:
+    run = _descend(settings, part, state.load(part))
     state.save(part + 1, run.params)
     columns = LongRun(
-        steps=tuple((run.steps + part * length).tolist()),
+        steps=tuple((run.steps + _ends(settings)[part]).tolist()),
         radius=tuple(run.radius_mean.tolist()),
         radius_deviation=tuple(run.radius_deviation.tolist()),
         gradient=tuple(run.gradient_mean.tolist()),

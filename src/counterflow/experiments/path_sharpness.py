@@ -88,7 +88,7 @@ def run(settings: PathSharpness, folder: Path, progress: Progress = silent) -> R
         progress: Called with what comes next and how many runs are done and to do.
     """
     cases = {
-        f"seed {seed}, learning rate {rate:g}": partial(_sharpness, settings, seed, rate)
+        f"seed {seed}, learning rate {rate}": partial(_sharpness, settings, seed, rate)
         for seed in settings.seeds
         for rate in settings.learning_rates
     }

@@ -38,6 +38,12 @@ class NormalizedNetwork:
     normalization: str
     epsilon: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.normalization not in ("batch", "layer", "weight"):
+            raise ValueError(
+                f"`normalization` must be 'batch', 'layer' or 'weight', got {self.normalization!r}"
+            )
+
     def initial_params(self, seed: int = 7) -> Params:
         """Normal weights, zero biases and, for weight normalization, gains of one."""
         generator = np.random.default_rng(seed)

@@ -39,6 +39,13 @@ class Perceptron:
     activation: str
     bias: bool = False
 
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))}, got "
+                f"{self.activation!r}"
+            )
+
     def initial_params(self, seed: int = 7) -> Params:
         """Normal weights and zero biases of the layers `layer0`, `layer1` and so on."""
         generator = np.random.default_rng(seed)

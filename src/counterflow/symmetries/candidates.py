@@ -40,20 +40,22 @@ class Table:
     scale_sizes: dict[Column, np.ndarray]
     sum_sizes: dict[Column, np.ndarray]
 
-    def unused(self, leaves: int) -> set[int]:
-        """The leaves on which the loss does not depend at any point."""
-        sizes = [np.max(self.sum_sizes[leaf, None]) for leaf in range(leaves)]
-        # Rounding of a gradient that vanishes, in any dtype, is far below what others amount to.
-        return {leaf for leaf in range(leaves) if sizes[leaf] <= 1e-12 * max(sizes)}
+    def unused(self, rounding: float) -> set[int]:
+        """The leaves whose gradient vanishes up to rounding at every point."""
+        sizes = {leaf: np.max(v) for (leaf, axis), v in self.scale_sizes.items() if axis is None}
+        return {leaf for leaf in sizes if sizes[leaf] <= 1e3 * rounding * max(sizes.values())}
 
 
 def random_points(params: PyTree, count: int, seed: int) -> Iterator[PyTree]:
-    """Points around the params, as far from them as the params are from zero."""
+    """Points around the params, as far from them as the params are from zero, leaf by leaf."""
     random = np.random.default_rng(seed)
-    overall = float(rms(params)) or 1.0
+    sizes = [float(rms(leaf)) for leaf in jax.tree.leaves(params) if leaf.size]
+    # A leaf of zeros says nothing of its size; it goes as far as the most cautious of the others.
+    usual = min([size for size in sizes if size], default=1.0)
 
     def moved(leaf: Array) -> Array:
-        size = float(rms(leaf)) or overall
+        size = float(rms(leaf)) if leaf.size else 0.0
+        size = size or usual
         return leaf + jnp.asarray(size * random.standard_normal(leaf.shape), leaf.dtype)
 
     for _ in range(count):
@@ -138,7 +140,7 @@ def joint_scalings(
     for first in range(len(columns)):
         order = sorted(range(len(columns)), key=lambda i: (columns[i] not in biases, i != first, i))
         for coefficients in _dependences(triangle, order, tolerance):
-            powers = _as_powers(coefficients / units, columns)
+            powers = _as_powers(coefficients, units, columns, tolerance)
             if powers and powers not in found:
                 found[powers] = _joint_residual(table, powers)
     return {powers: residual for powers, residual in found.items() if residual <= tolerance}
@@ -154,7 +156,7 @@ def _dependences(matrix: np.ndarray, order: list[int], tolerance: float) -> list
         rest = target - basis @ (basis.T @ target)
         rest = rest - basis @ (basis.T @ rest)  # twice is enough for full accuracy
         size = np.linalg.norm(rest)
-        if size > tolerance * max(np.linalg.norm(target), 1e-3):
+        if size > tolerance:  # of what the column could have been
             independent.append(column)
             basis = np.column_stack([basis, rest / size])
         else:
@@ -169,17 +171,29 @@ def _dependences(matrix: np.ndarray, order: list[int], tolerance: float) -> list
     return found
 
 
-def _as_powers(coefficients: np.ndarray, columns: list[Column]) -> Powers | None:
-    """The coefficients as powers ±1, the first one +1; `None` if they are others."""
-    largest = np.max(np.abs(coefficients))
-    present = [i for i in range(len(columns)) if abs(coefficients[i]) > 1e-3 * largest]
-    scaled = coefficients / coefficients[present[0]]
-    if any(abs(abs(scaled[i]) - 1) > 1e-3 for i in present):
+def _as_powers(
+    coefficients: np.ndarray, units: np.ndarray, columns: list[Column], tolerance: float
+) -> Powers | None:
+    """The coefficients as powers ±1, the first one +1; `None` if they are others.
+
+    Args:
+        coefficients: Of the normalized columns.
+        units: What the columns were divided by.
+        columns: The columns.
+        tolerance: Coefficients of normalized columns below ten times this are noise.
+    """
+    largest = int(np.argmax(np.abs(coefficients)))
+    noise = np.abs(coefficients) <= 10 * tolerance * abs(coefficients[largest])
+    powers = (coefficients / units) / (coefficients[largest] / units[largest])
+    present = np.abs(np.abs(powers) - 1) <= 1e-3
+    if np.any(~present & ~noise):
         return None
-    leaves = [columns[i][0] for i in present]
+    chosen = np.flatnonzero(present)
+    leaves = [columns[i][0] for i in chosen]
     if len(set(leaves)) < len(leaves):
         return None  # two axes of one leaf at once
-    return tuple((columns[i], round(float(scaled[i]))) for i in present)
+    sign = np.sign(powers[chosen[0]])
+    return tuple((columns[i], round(float(sign * powers[i]))) for i in chosen)
 
 
 def _joint_residual(table: Table, powers: Powers) -> float:
@@ -191,7 +205,7 @@ def _joint_residual(table: Table, powers: Powers) -> float:
 def _relative(values: np.ndarray, sizes: np.ndarray) -> float:
     """The largest over points of the values of all units, over what they could have been."""
     values, sizes = np.linalg.norm(values, axis=1), np.linalg.norm(sizes, axis=1)
-    return float(np.max(np.where(values > 0, values / np.where(sizes > 0, sizes, 1), 0)))
+    return float(np.max(np.where(values == 0, 0, values / np.where(sizes > 0, sizes, 1))))
 
 
 def _flat(values: Any) -> np.ndarray:

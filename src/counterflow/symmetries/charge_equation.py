@@ -23,7 +23,7 @@ from ..problem.problem import Problem
 from ..problem.tree import rms
 from ..solvers.flow import Measure
 from .charge_velocity import decay_per_time
-from .conservation_law import law_along
+from .conservation_law import law_with
 from .symmetry import Symmetry
 
 
@@ -50,7 +50,8 @@ class ChargeEquation(Flow):
 
     @property
     def gradient_evaluations(self) -> int:
-        return self.flow.gradient_evaluations + (self.flow.order > 0)
+        again = self.flow.method == "orbit" and self.flow.order > 0
+        return self.flow.gradient_evaluations + again
 
     @property
     def decay(self) -> Any:
@@ -62,15 +63,17 @@ class ChargeEquation(Flow):
 
     def velocity(self, params: ChargeState) -> ChargeState:
         flow, state = self.flow, params
-        velocity = flow.velocity(state.params)
-        law = law_along(flow, self.symmetry, state.params, velocity)
-        gradient_terms = law.rate + self.decay * self.symmetry.charge(state.params)
-        weight_decay = flow.problem.weight_decay
+        velocity, counter = flow.velocity_and_counter(state.params)
+        law = law_with(flow, self.symmetry, state.params, counter)
+        dtype = law.decay.dtype
+        decay = jnp.asarray(self.decay, dtype)
+        gradient_terms = law.rate + decay * self.symmetry.charge(state.params)
+        weight_decay = jnp.asarray(flow.problem.weight_decay, dtype)
         return ChargeState(
             params=velocity,
             weight_decay=law.generator_decay - weight_decay * state.weight_decay,
             counter=law.counter + law.generator_counter - weight_decay * state.counter,
-            gradient=gradient_terms - self.decay * state.gradient,
+            gradient=gradient_terms - decay * state.gradient,
         )
 
     def start(self, params: PyTree) -> ChargeState:

@@ -31,6 +31,7 @@ class ChargeVelocity(NamedTuple):
         decay: `−d Γ q`, with the degree d of the charge q and the flow's decay rate
             `Γ = λ Σ_{m ≤ γ} (ηλ)^m / (m + 1)` per unit of time.
         gradient_terms: The rest, by powers `η, …, η^γ`, along a first axis of length γ.
+        rate: The sum of all.
     """
 
     decay: Float[Array, "*units"]
@@ -80,14 +81,17 @@ def _charge_velocity(
 ) -> ChargeVelocity:
     degree = require_degree(symmetry)
     charge = symmetry.charge(params)
+    learning_rate, weight_decay = (
+        jnp.asarray(value, charge.dtype) for value in (learning_rate, problem.weight_decay)
+    )
     series = SERIES_METHODS["taylor"](problem.gradient, params, order)
     terms = []
     for power, term in enumerate(series[1:], start=1):
         pulled = symmetry.along_generator(params, term) + symmetry.generator_change(params, term)
-        decayed = degree * problem.weight_decay ** (power + 1) / (power + 1) * charge
+        decayed = degree * weight_decay ** (power + 1) / (power + 1) * charge
         terms.append(learning_rate**power * (decayed - pulled))
     stacked = jnp.stack(terms) if terms else jnp.zeros((0, *charge.shape), charge.dtype)
-    rate = decay_per_time(learning_rate, problem.weight_decay, order)
+    rate = decay_per_time(learning_rate, weight_decay, order)
     return ChargeVelocity(-degree * rate * charge, stacked)
 
 
@@ -135,7 +139,8 @@ def law_of_step(
     symmetry: Symmetry, charge: Array, problem: Problem, gradient: PyTree, learning_rate: Any
 ) -> Float[Array, "*units"]:
     """The charge after a step from the charge before it and the gradient `∇f` there."""
-    kept = 1 - learning_rate * problem.weight_decay
+    learning_rate = jnp.asarray(learning_rate, charge.dtype)
+    kept = 1 - learning_rate * jnp.asarray(problem.weight_decay, charge.dtype)
     if require_degree(symmetry) == 1:
         return kept * charge
     return kept**2 * charge + learning_rate**2 * symmetry.charge(gradient)
@@ -147,6 +152,6 @@ def require_degree(symmetry: Symmetry) -> int:
     if degree is None:
         raise TypeError(
             f"this law is for Translation, Scale and Rescale, got {symmetry!r}: "
-            "`conservation_law` holds for any symmetry"
+            "`conservation_law` and `predict_charge` hold for any symmetry"
         )
     return degree

@@ -13,16 +13,20 @@ import xarray
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..counter_terms.update_rule import descend
+from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import is_finite, on_device
+from ..problem.tree import add_scaled, is_finite, on_device
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
+    require_max_steps,
+    require_one_dtype,
     require_orders,
     require_progress,
     require_records,
     require_steps,
+    require_tolerances,
 )
 from ..solvers.trajectory import Status
 from .charge_velocity import decay_per_time, law_of_step, require_degree
@@ -83,6 +87,7 @@ class ChargeComparison:
         """Everything as a labelled dataset over order, step and, of several, unit."""
         units = ("unit",) if self.measured.ndim > 1 else ()
         over, by_order = ("step", *units), ("order", "step", *units)
+        unit = "squared parameter units" if self.symmetry.charge_degree == 2 else "parameter units"
         described = {
             "measured": (over, self.measured, "charge under gradient descent"),
             "exact_law": (over, self.exact_law, "charge by its exact law under descent"),
@@ -97,9 +102,7 @@ class ChargeComparison:
         }
         return xarray.Dataset(
             {
-                name: (dims, values, {"description": text, "units": "squared parameter units"})
-                if self.symmetry.charge_degree == 2
-                else (dims, values, {"description": text, "units": "parameter units"})
+                name: (dims, values, {"description": text, "units": unit})
                 for name, (dims, values, text) in described.items()
             },
             coords={
@@ -148,6 +151,7 @@ def compare_charges(
     records: Any = None,
     method: str = "taylor",
     rtol: float | None = None,
+    max_steps: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ChargeComparison:
     """A charge under gradient descent, beside the prediction of every order.
@@ -163,6 +167,8 @@ def compare_charges(
             after the start; by default 100.
         method: How the flows compute their velocities, as for `EquationOfMotion`.
         rtol: Relative tolerance of the flows, by default 1e-10.
+        max_steps: How many steps each flow's solver may try, by default a million. At the kinks of
+            a ReLU network it takes many small ones.
         progress: Called with the number of runs done and to do, descent and two for each order.
 
     Returns:
@@ -187,11 +193,16 @@ def compare_charges(
     steps = require_steps(steps)
     kept = require_records(records, steps, default=100)
     orders = require_orders(orders)
+    for order in orders:
+        EquationOfMotion(problem, learning_rate, order, method)
     require_progress(progress)
+    max_steps = require_max_steps(max_steps)
     params = at_the_door(problem, params)
+    require_one_dtype(params)
     require_symmetry(symmetry, problem, params)
     require_degree(symmetry)
     rtol = prediction_tolerance(params) if rtol is None else rtol
+    rtol, _ = require_tolerances(rtol, None, params)
     done, total = 0, 1 + 2 * len(orders)
 
     def tick() -> None:
@@ -207,7 +218,7 @@ def compare_charges(
         tick()
         for row, order in enumerate(orders):
             for solver, tolerance in ((None, rtol), (diffrax.Tsit5(), 10 * rtol)):
-                run.predict(row, order, method, solver, tolerance)
+                run.predict(row, order, method, solver, tolerance, max_steps)
                 tick()
     except KeyboardInterrupt as error:
         run.status, interruption = Status.INTERRUPTED, error
@@ -264,7 +275,13 @@ class _ChargeRun:
         return np.reshape(self.found, (len(self.found), 3, *self.charge.shape))
 
     def predict(
-        self, row: int, order: int, method: str, solver: diffrax.AbstractSolver | None, rtol: float
+        self,
+        row: int,
+        order: int,
+        method: str,
+        solver: diffrax.AbstractSolver | None,
+        rtol: float,
+        max_steps: int | None,
     ) -> None:
         """One solution of a flow at the records that descent reached."""
         if not self.found:
@@ -281,6 +298,7 @@ class _ChargeRun:
             records=steps,
             solver=solver,
             rtol=rtol,
+            max_steps=max_steps,
         )
         self.predicted[int(solver is not None), row, : len(run.steps)] = run.charge
         if self.status is Status.COMPLETED:
@@ -302,11 +320,12 @@ def _descend(
     problem, rate = descent.problem, descent.learning_rate
     degree = require_degree(symmetry)
     decay = jnp.exp(-degree * decay_per_time(rate, problem.weight_decay, 1) * rate)
+    decay = decay.astype(state.law.dtype)
 
     def body(_: Any, state: _State) -> _State:
-        gradient = problem.gradient(state.params)
-        bare = jax.tree.map(lambda g, p: g - problem.weight_decay * p, gradient, state.params)
-        source = rate**2 * symmetry.charge(bare) if degree == 2 else 0.0
+        bare = problem.loss_gradient(state.params)
+        gradient = add_scaled(bare, problem.weight_decay, state.params)
+        source = jnp.asarray(rate**2, decay.dtype) * symmetry.charge(bare) if degree == 2 else 0
         return _State(
             params=descend(state.params, gradient, rate),
             law=law_of_step(symmetry, state.law, problem, bare, rate),

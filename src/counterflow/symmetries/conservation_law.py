@@ -8,12 +8,12 @@ Theorem B.1 of the paper, in the form of its proof (the printed statement has a 
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import add_scaled, scaled, zeros_like
 from .symmetry import Symmetry, require_symmetry
 
 
@@ -25,6 +25,7 @@ class ConservationLaw(NamedTuple):
         generator_decay: `−λ θ·((θ·∇)G)`, from the change of the generator under weight decay.
         counter: `−η ξ·G`.
         generator_counter: `−η θ·((ξ·∇)G)`.
+        rate: Their sum.
     """
 
     decay: Float[Array, "*units"]
@@ -72,25 +73,19 @@ def conservation_law(
 
 @eqx.filter_jit
 def _law(flow: EquationOfMotion, symmetry: Symmetry, params: PyTree) -> ConservationLaw:
-    return law_along(flow, symmetry, params, flow.velocity(params))
+    _, counter = flow.velocity_and_counter(params)
+    return law_with(flow, symmetry, params, counter)
 
 
-def law_along(
-    flow: EquationOfMotion, symmetry: Symmetry, params: PyTree, velocity: PyTree
+def law_with(
+    flow: EquationOfMotion, symmetry: Symmetry, params: PyTree, counter: PyTree
 ) -> ConservationLaw:
-    """The terms of the law where the flow's velocity is known."""
-    weight_decay = flow.problem.weight_decay
-    counter = counter_force(flow, params, velocity)
+    """The terms of the law where `ηξ` is known."""
+    charge = symmetry.charge(params)
+    weight_decay = jnp.asarray(flow.problem.weight_decay, charge.dtype)
     return ConservationLaw(
-        decay=-weight_decay * symmetry.charge(params),
+        decay=-weight_decay * charge,
         generator_decay=-weight_decay * symmetry.generator_change(params, params),
         counter=-symmetry.along_generator(params, counter),
         generator_counter=-symmetry.generator_change(params, counter),
     )
-
-
-def counter_force(flow: EquationOfMotion, params: PyTree, velocity: PyTree) -> PyTree:
-    """`ηξ`, what the flow's counter terms add up to, from its velocity `−g − ηξ`."""
-    if flow.order == 0:
-        return zeros_like(params)
-    return scaled(-1, add_scaled(velocity, 1, flow.problem.gradient(params)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .symmetry import Symmetry, broadcast
@@ -47,7 +48,7 @@ class CustomSymmetry(Symmetry):
                 "`transformation` must be a function of params and alpha, got "
                 f"{type(transformation).__name__}"
             )
-        value = jnp.asarray(at)
+        value = np.asarray(at)
         if value.ndim > 1:
             raise ValueError(f"`at` must be one number or one per unit, got shape {value.shape}")
         object.__setattr__(self, "transformation", transformation)

@@ -12,7 +12,7 @@ Under full-batch descent neither becomes constant. What holds of any run is the 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import acos, sqrt
+from math import asin, sqrt
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,11 +26,11 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.numbers import require_learning_rate, require_weight_decay
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import is_finite, on_device
+from ..problem.tree import add_scaled, is_finite, on_device
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import require_progress, require_steps
 from ..solvers.trajectory import Status
-from .scale import Scale
+from .scale import Scale, require_scale
 from .scale_motion import angular_update
 from .symmetry import require_symmetry
 
@@ -89,9 +89,9 @@ def equilibrium_angle(learning_rate: Any, weight_decay: Any) -> FixedPoint:
     """
     rate, decay = _require_decay(learning_rate, weight_decay)
     product = rate * decay
-    return FixedPoint(
-        sqrt(2 * product), acos((1 - product) / (1 + product**2 / 2)), acos(1 - product)
-    )
+    # Half-angle formulas: the inverse cosine would lose half the digits of a small angle.
+    second = (product + product**2 / 2) / (1 + product**2 / 2)
+    return FixedPoint(sqrt(2 * product), 2 * asin(sqrt(second / 2)), 2 * asin(sqrt(product / 2)))
 
 
 def _require_decay(learning_rate: Any, weight_decay: Any) -> tuple[float, float]:
@@ -100,7 +100,8 @@ def _require_decay(learning_rate: Any, weight_decay: Any) -> tuple[float, float]
     if not 0 < rate * decay < 2:
         raise ValueError(
             "at equilibrium the product of `learning_rate` and `weight_decay` must be above 0 and "
-            f"below 2, got {rate * decay:g}: without weight decay the norm only grows"
+            f"below 2, got {rate * decay:g}: without weight decay the norm only grows, and beyond "
+            "2 every step overshoots zero"
         )
     return rate, decay
 
@@ -261,6 +262,7 @@ def equilibrium(
     steps = require_steps(steps)
     require_progress(progress)
     params = at_the_door(problem, params)
+    require_scale(scale)
     require_symmetry(scale, problem, params)
     rate, decay = _require_decay(learning_rate, problem.weight_decay)
     if windows is None:
@@ -317,10 +319,9 @@ def _descend(
 
     def body(_: Any, carry: tuple[PyTree, _Sums]) -> tuple[PyTree, _Sums]:
         params, sums = carry
-        problem = descent.problem
-        gradient = problem.gradient(params)
+        bare = descent.problem.loss_gradient(params)
+        gradient = add_scaled(bare, descent.problem.weight_decay, params)
         after = descend(params, gradient, descent.learning_rate)
-        bare = jax.tree.map(lambda g, p: g - problem.weight_decay * p, gradient, params)
         squared, force = scale.charge(params), scale.selection.sum(jax.tree.map(jnp.square, bare))
         c_squared = squared * force  # ∇_A f(θ̂ + θ_{A^c}) = r ∇_A f(θ)
         new = _Sums(

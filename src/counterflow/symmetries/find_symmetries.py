@@ -1,5 +1,6 @@
 """The symmetries of a loss, found by measuring it."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from jaxtyping import PyTree
 
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import rounding_of
+from ..problem.tree import distance, norm, rounding_of
 from .candidates import (
     Column,
     Powers,
@@ -21,7 +22,14 @@ from .candidates import (
 )
 from .rescale import Rescale
 from .scale import Scale
-from .symmetry import Symmetry, random_transform, residual_of, trial_residual
+from .selection import spellings
+from .symmetry import (
+    Symmetry,
+    exactness,
+    random_transform,
+    residual_of,
+    trial_residual,
+)
 from .translation import Translation
 
 # More points than leaves, so that no dependence is an accident of too few.
@@ -91,8 +99,9 @@ def find_symmetries(
     Found from the function, not from names: every leaf and every axis of it is tried, every pair of
     leaves, and every group that biases or other leaves have to join. Candidates come from one
     gradient at each of a few random points around `params`, four more than there are leaves; they
-    are confirmed by finite transformations. What follows from a finer symmetry is not listed: a
-    layer that is invariant per unit is also invariant as a whole.
+    are confirmed by finite transformations at another point. A layer that is invariant per unit is
+    also invariant as a whole, and is listed once; what follows from several taken together may be
+    listed beside them.
 
     Args:
         problem: The problem; its weight decay, which breaks all of them, is left out.
@@ -118,16 +127,15 @@ def find_symmetries(
         [Translation('second', axis=0), Rescale('first', 'second', axis={'first': 1, 'second': 0})]
     """
     params = at_the_door(problem, params)
-    if tolerance is None:
-        tolerance = 1e-6 if rounding_of(params) < 1e-10 else 1e-3
-    if not 0 < tolerance < 1:
-        raise ValueError(f"`tolerance` must be between 0 and 1, got {tolerance}: 1e-6 is usual")
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
-    shapes = [leaf.shape for _, leaf in leaves]
-    count = len(leaves) + _SPARE_POINTS
-    table = measure(problem, random_points(params, count, seed))
-    unused = table.unused(len(leaves))
+    tolerance = exactness(params) if tolerance is None else _require_tolerance(tolerance)
+    names, shapes = _names(params), [leaf.shape for leaf in jax.tree.leaves(params)]
+    count = len(names) + _SPARE_POINTS
+    points = random_points(params, count + 2, seed)
+    table = measure(problem, itertools.islice(points, count))
+    elsewhere, far = points  # points that had no say in what is to be confirmed there
+    unused = table.unused(rounding_of(params))
+    if unused and not _is_unused(unused, problem, elsewhere, far):
+        unused = set()
     columns = _columns(shapes, unused)
     candidates: list[FoundSymmetry] = []
 
@@ -144,13 +152,12 @@ def find_symmetries(
         scalings |= joint_scalings(table, group, biases, tolerance)
     for powers, residual in _without_implied(scalings).items():
         consider(_as_symmetry(powers, names), residual)
-    elsewhere = next(random_points(params, 1, seed))
     found, trials = _confirmed(candidates, problem, elsewhere, tolerance, seed)
     return FoundSymmetries(
         found=tuple(sorted(found, key=_kind)),
         unused=tuple(names[leaf] for leaf in sorted(unused)),
         tolerance=float(tolerance),
-        gradient_evaluations=count + 2 * trials,
+        gradient_evaluations=count + 2 * trials + (2 if unused else 0),
     )
 
 
@@ -163,7 +170,9 @@ def _confirmed(
     where that changes the loss, or there is none, each by itself.
     """
     random = np.random.default_rng(seed)
-    if candidates and problem.has_loss:
+    if not candidates:
+        return [], 0
+    if problem.has_loss:
         there, width = params, len(candidates) ** -0.5
         for item in candidates:
             there = random_transform(item.symmetry, there, random, width)
@@ -172,6 +181,41 @@ def _confirmed(
     trials = [trial_residual(item.symmetry, problem, params, random) for item in candidates]
     kept = [c for c, trial in zip(candidates, trials, strict=True) if trial <= tolerance]
     return kept, 1 + len(candidates)
+
+
+def _is_unused(leaves: set[int], problem: Problem, params: PyTree, far: PyTree) -> bool:
+    """Whether the loss, or the field, is the same with other values of these leaves.
+
+    A gradient that vanishes is not enough: that of a sign does too.
+    """
+    values, structure = jax.tree.flatten(params)
+    others = jax.tree.leaves(far)
+    moved = [others[i] if i in leaves else value for i, value in enumerate(values)]
+    there = structure.unflatten(moved)
+    if not problem.has_loss:
+        before, after = problem.loss_gradient(params), problem.loss_gradient(there)
+        return bool(distance(before, after) <= 1e3 * rounding_of(params) * norm(before))
+    before, after = (float(problem.loss(point)) for point in (params, there))
+    return abs(after - before) <= 1e3 * rounding_of(params) * abs(before)
+
+
+def _names(params: PyTree) -> list[str]:
+    """The path of every leaf, in short where that is not mistaken for another."""
+    spelled = spellings(params)
+    short = [others[0] for others in spelled.values()]
+    every = [one for others in spelled.values() for one in set(others)]
+    return [
+        name if every.count(brief) > 1 or (not brief and len(short) > 1) else brief
+        for name, brief in zip(spelled, short, strict=True)
+    ]
+
+
+def _require_tolerance(tolerance: Any) -> float:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number):
+        raise TypeError(f"`tolerance` must be a number, got {tolerance!r}")
+    if not 0 < tolerance < 1:
+        raise ValueError(f"`tolerance` must be between 0 and 1, got {tolerance}: 1e-6 is usual")
+    return float(tolerance)
 
 
 def _columns(shapes: list[tuple[int, ...]], unused: set[int]) -> dict[Any, list[Column]]:

@@ -1,5 +1,6 @@
 """What becomes of a charge, predicted along a flow, without running gradient descent."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import on_device, rounding_of
+from ..problem.tree import inner, on_device, rounding_of
 from ..solvers.flow import Integrator
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
@@ -29,7 +30,7 @@ from ..solvers.requirements import (
 from ..solvers.runners import FlowRunner, run_records
 from ..solvers.trajectory import Statistics, Status
 from .charge_equation import MEASURE, ChargeEquation, ChargeState
-from .symmetry import Symmetry, require_symmetry
+from .symmetry import Symmetry, exactness, require_symmetry
 
 _RTOL, _RTOL_SINGLE = 1e-10, 1e-4
 
@@ -54,6 +55,9 @@ class ChargePrediction:
         gradient: `∫ e^{−dΓ(t−τ)} (gradient terms) dτ`, its second term.
         flow_charge: The charge of the flow's own params, which `charge` equals up to the solver's
             error.
+        charge: The predicted charge, by the solved conservation law: `initial`, `weight_decay` and
+            `counter` together.
+        charge_from_gradient: The same by Theorem 5.1's solution, `decayed` and `gradient` together.
         status: How the run ended; `Status.COMPLETED` if every record was reached.
         statistics: What it cost.
     """
@@ -177,9 +181,26 @@ def predict_charge(
         status=status,
         statistics=runner.statistics(),
     )
+    _tell_of_failure(result, params, rtol)
     if interruption is not None:
         raise RunInterrupted(f"{status}: {status.remedy}", result) from interruption
     return result
+
+
+def _tell_of_failure(result: ChargePrediction, params: PyTree, rtol: float) -> None:
+    """Warns where the law does not give the charge of the flow's own params.
+
+    Invariance and the assumption of Theorem B.1 were checked at the start alone.
+    """
+    size = np.abs(result.flow_charge) + float(inner(params, params))
+    off = np.max(np.abs(result.charge - result.flow_charge) / size, initial=0)
+    if off > 10 * max(exactness(params), rtol):
+        warnings.warn(
+            f"along this flow the conservation law of {result.symmetry!r} is off by {off:.1g}: it "
+            "is a symmetry, or meets the assumption of Theorem B.1, at the start only; use "
+            "`flow_charge`, the charge of the flow's own params",
+            stacklevel=3,
+        )
 
 
 def prediction_tolerance(params: PyTree) -> float:
@@ -192,12 +213,13 @@ def _record(
     equation: ChargeEquation, start: PyTree, state: ChargeState, time: Any
 ) -> tuple[Float[Array, "*units"], ...]:
     """The columns of a `ChargePrediction` at one record."""
-    symmetry, weight_decay = equation.symmetry, equation.problem.weight_decay
+    symmetry = equation.symmetry
     charge = symmetry.charge(start)
-    decayed = jnp.exp(-equation.decay * time) * charge
+    rates = (equation.problem.weight_decay, equation.decay)
+    initial, decayed = (jnp.exp(-rate * time).astype(charge.dtype) * charge for rate in rates)
     known = symmetry.charge_degree is not None
     return (
-        jnp.exp(-weight_decay * time) * charge,
+        initial,
         state.weight_decay,
         state.counter,
         decayed if known else jnp.full_like(charge, jnp.nan),

@@ -19,7 +19,7 @@ class Scale(Symmetry):
     scale-invariant per output unit, `axis=1`; before layer normalization as a whole.
 
     Args:
-        paths: The leaf A by its path, or a group of paths.
+        paths: The leaf A by its path, or a group of paths; a path to several leaves takes all.
         axis: One scale per unit along this axis, by default one for all of A. For a group with
             different axes, a dictionary by path.
 
@@ -68,3 +68,12 @@ class Scale(Symmetry):
     def on_sphere(self, params: PyTree) -> PyTree:
         """`θ̂_A + θ_{A^c}`: the params with every unit scaled to norm one."""
         return self.selection.apply(jnp.multiply, params, 1 / self.radius(params))
+
+
+def require_scale(scale: Any) -> None:
+    """Raises unless it is a `Scale`."""
+    if not isinstance(scale, Scale):
+        raise TypeError(
+            f"`scale` must be a `Scale`, got {scale!r}: norm and direction are those of a "
+            "scale-invariant layer"
+        )

@@ -15,9 +15,8 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.numbers import require_learning_rate
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import add_scaled
-from .conservation_law import counter_force
-from .scale import Scale
+from ..problem.tree import add_scaled, zeros_like
+from .scale import Scale, require_scale
 from .symmetry import require_symmetry
 
 
@@ -31,6 +30,7 @@ class EffectiveLearningRate(NamedTuple):
         curvature: `(η/2) H_A(θ)`.
         surroundings: `(η/2) (∇_{A^c} f(θ) + λθ_{A^c})·∇_{A^c}`: what the rest of the network does.
         projection: `(η/2) (1/r_A) θ̂_A ∇_A^T f(θ)`, which keeps the velocity on the sphere.
+        velocity: Their sum.
     """
 
     identity: PyTree
@@ -73,6 +73,7 @@ def direction_velocity(
     """
     flow = EquationOfMotion(problem, learning_rate, order, method)
     params = at_the_door(problem, params)
+    require_scale(scale)
     require_symmetry(scale, problem, params)
     return _direction_velocity(flow, scale, params)
 
@@ -81,7 +82,7 @@ def direction_velocity(
 def _direction_velocity(flow: EquationOfMotion, scale: Scale, params: PyTree) -> PyTree:
     radius, direction = scale.radius(params), scale.direction(params)
     field = scale.selection.restrict(flow.problem.loss_gradient(scale.on_sphere(params)))
-    counter = scale.selection.restrict(counter_force(flow, params, flow.velocity(params)))
+    counter = scale.selection.restrict(flow.velocity_and_counter(params)[1])
     outward = scale.selection.sum(jax.tree.map(jnp.multiply, direction, counter))
     along = _times(scale, outward, direction)
     turned = _times(scale, 1 / radius, add_scaled(along, -1, counter))
@@ -113,6 +114,7 @@ def effective_learning_rate(
     """
     learning_rate = require_learning_rate(learning_rate)
     params = at_the_door(problem, params)
+    require_scale(scale)
     require_symmetry(scale, problem, params)
     return _effective_learning_rate(problem, scale, params, learning_rate)
 
@@ -145,10 +147,13 @@ def _effective_learning_rate(
         surroundings = jax.jvp(problem.loss_gradient, (alone,), (outside_force,))[1]
         return within(curvature), within(surroundings)
 
-    found = jax.lax.map(of_unit, jnp.arange(units))
-    curvature, surroundings = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), found)
+    def add_unit(index: Any, sums: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        return jax.tree.map(jnp.add, sums, of_unit(index))
+
+    zeros = (zeros_like(params), zeros_like(params))
+    curvature, surroundings = jax.lax.fori_loop(0, units, add_unit, zeros)
     inner = scale.selection.sum(jax.tree.map(jnp.multiply, gradient, field))
-    effective, half = radius**-2, learning_rate / 2
+    effective, half = radius**-2, jnp.asarray(learning_rate / 2, radius.dtype)
     return EffectiveLearningRate(
         identity=_times(scale, -effective, field),
         curvature=_times(scale, -half * effective, curvature),

@@ -91,6 +91,7 @@ class Selection:
         def at(leaf: Any, axis: Any) -> Any:
             if axis == _OUTSIDE:
                 return leaf
+            leaf = jnp.asarray(leaf)
             shape = [1] * leaf.ndim
             if isinstance(axis, int):
                 shape[axis] = leaf.shape[axis]
@@ -118,7 +119,7 @@ class Selection:
     def _chosen(self, tree: PyTree) -> list[tuple[str, Any, int | None]]:
         named = named_leaves(tree).items()
         return [
-            (path, leaf, axis)  # pyright: ignore[reportReturnType]
+            (path, jnp.asarray(leaf), axis)  # pyright: ignore[reportReturnType]
             for (path, leaf), axis in zip(named, self._axes(tree), strict=True)
             if axis != _OUTSIDE
         ]
@@ -126,7 +127,7 @@ class Selection:
     def _axes(self, tree: PyTree) -> list[int | str | None]:
         """For every leaf the axis of its units, `None` if it is in one unit, or outside."""
         named = named_leaves(tree)
-        keys = {path: _keys(path) for path in named}
+        keys = spellings(tree)
         axes: dict[str, int | str | None] = dict.fromkeys(named, _OUTSIDE)
         for path in self.paths:
             for found in _leaves_at(path, keys):
@@ -181,19 +182,30 @@ def _require_axis(axis: int, dimensions: int, path: str) -> int:
     return axis % dimensions
 
 
-def _keys(path: str) -> tuple[str, ...]:
-    """The keys along a path, whichever way it is written."""
-    if path == "(the only leaf)":
-        return ()
-    return tuple(re.findall(r"[^\[\]'\"./]+", path))
+def spellings(tree: PyTree) -> dict[str, tuple[str, ...]]:
+    """For every leaf by its path, the other ways to write that path exactly, the shortest first."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        name: tuple(jax.tree_util.keystr(path, simple=True, separator=by) for by in "/.")
+        for name, (path, _) in zip(named_leaves(tree), leaves, strict=True)
+    }
 
 
-def _leaves_at(path: str, keys: dict[str, tuple[str, ...]]) -> list[str]:
+def _leaves_at(path: str, spelled: dict[str, tuple[str, ...]]) -> list[str]:
+    """The leaf of that path, or else all leaves below it."""
+    exact = [name for name, others in spelled.items() if path == name or path in others]
+    if exact and path:
+        return exact
     wanted = _keys(path)
-    found = [name for name, along in keys.items() if along[: len(wanted)] == wanted]
+    found = [name for name, (short, *_) in spelled.items() if _keys(short)[: len(wanted)] == wanted]
     if not found:
-        there = ", ".join("/".join(along) or "''" for along in keys.values())
+        there = ", ".join(short or "''" for short, *_ in spelled.values())
         raise ValueError(
             f"a symmetry's path must lead to a leaf of the params, got {path!r}: there are {there}"
         )
     return found
+
+
+def _keys(path: str) -> tuple[str, ...]:
+    """The keys along a path, whichever way it is written."""
+    return tuple(re.findall(r"[^\[\]'\"./]+", path))

@@ -1,6 +1,7 @@
 """What a symmetry is: a transformation of the params, and what follows from it alone."""
 
 import abc
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -11,10 +12,18 @@ from jaxtyping import Array, Float, PyTree
 
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import add_scaled, inner, is_concrete, norm, rounding_of
+from ..problem.tree import (
+    add_scaled,
+    distance,
+    inner,
+    inside_transformation,
+    is_concrete,
+    norm,
+    rounding_of,
+)
 
-#: Above this residual a transformation is not taken for a symmetry.
-TOLERANCE = 1e-6
+# Above this residual a transformation is no symmetry, not even an approximate one.
+_REFUSED = 1e-2
 
 
 class Symmetry(abc.ABC):
@@ -22,8 +31,9 @@ class Symmetry(abc.ABC):
 
     With one α per unit it is as many symmetries at once; whatever is said of a unit is then an
     array over units. Everything but the transformation itself is found by differentiation at the
-    identity: the generator `G(θ) = ∂ψ/∂α` and the charge `θ·G(θ)`, which gradient flow without
-    weight decay conserves.
+    identity: the generator `G(θ) = ∂ψ/∂α` and the charge `θ·G(θ)`. Gradient flow without weight
+    decay conserves the charge if `θ·((∇f·∇)G) = 0`, as for translation, scale and rescale. (For a
+    rotation, `θ·G` vanishes by itself.)
     """
 
     @property
@@ -75,6 +85,10 @@ class Symmetry(abc.ABC):
         For a problem given by a vector field g, the largest `|g·G|` at such points, over `‖g‖‖G‖`
         of the parameters that the generator moves.
         """
+        if not is_concrete((problem, params)) or inside_transformation():
+            raise TypeError(
+                "`residual` looks at values and cannot be traced: call it outside `jit`"
+            )
         params = at_the_door(problem, params)
         random = np.random.default_rng(0)
         return max(trial_residual(self, problem, params, random) for _ in range(_TRIALS))
@@ -101,7 +115,7 @@ def trial_residual(
     field, generator = problem.loss_gradient(there), symmetry.generator(there)
     along = float(jnp.max(jnp.abs(symmetry.along_generator(there, field))))
     could = float(norm(_where_moved(field, generator)) * norm(generator))
-    return along / could if along > 0 else 0.0
+    return 0.0 if along == 0 else along / could
 
 
 def random_transform(
@@ -126,7 +140,8 @@ def _loss_residual(problem: Problem, params: PyTree, there: PyTree) -> Array:
     could = norm(move) * norm(_where_moved(gradient, move))
     rounding = rounding_of(params) ** 0.5 * jnp.abs(loss)
     change = jnp.abs(problem.loss(there) - loss)
-    return jnp.where(change > 0, change / (could + rounding), 0)
+    # What is not a number is no symmetry.
+    return jnp.where(change == 0, 0, change / jnp.where(change == 0, 1, could + rounding))
 
 
 def _where_moved(tree: PyTree, move: PyTree) -> PyTree:
@@ -138,31 +153,53 @@ def _assumption(symmetry: Symmetry, problem: Problem, params: PyTree) -> Array:
     gradient = problem.loss_gradient(params)
     left = jnp.max(jnp.abs(symmetry.generator_change(params, gradient)))
     size = norm(params) * norm(gradient)
-    return jnp.where(left > 0, left / jnp.where(left > 0, size, 1), 0)
+    return jnp.where(left == 0, 0, left / jnp.where(left == 0, 1, size))
 
 
 def require_symmetry(symmetry: Any, problem: Problem, params: PyTree) -> None:
-    """Raises unless it is a symmetry of the problem, with a generator as Theorem B.1 needs it."""
+    """Raises unless it is a symmetry of the problem, with a generator as Theorem B.1 needs it.
+
+    Where it holds only approximately, as before a normalization with an ε, it warns. Inside a JAX
+    transformation, where there may be no values to look at, nothing is checked.
+    """
     if not isinstance(symmetry, Symmetry):
         raise TypeError(
             f"`symmetry` must be a symmetry, got {type(symmetry).__name__}: "
             "for example `Scale('hidden')`"
         )
-    single = rounding_of(params) > 1e-10
-    allowed = 1e-2 if single else TOLERANCE
+    if not is_concrete((problem, params)) or inside_transformation():
+        return
+    same = symmetry.transform(params, symmetry.identity(params))
+    off = float(distance(same, params) / (norm(params) or 1))
+    if not off <= 1e3 * rounding_of(params):
+        raise ValueError(
+            f"{symmetry!r} must leave the params as they are at its identity, but changes them by "
+            f"{off:.2g} relatively: give the α that changes nothing"
+        )
     residual = symmetry.residual(problem, params)
-    if not residual <= allowed:
+    if not residual <= _REFUSED:
         raise ValueError(
             f"{symmetry!r} must leave the loss unchanged, but its residual is {residual:.2g}, "
-            f"above {allowed:g}: `find_symmetries` lists what does"
+            f"above {_REFUSED:g}: `find_symmetries` lists what does"
+        )
+    if residual > exactness(params):
+        warnings.warn(
+            f"{symmetry!r} leaves the loss unchanged only approximately, its residual is "
+            f"{residual:.2g}: what follows from the symmetry is off by about as much",
+            stacklevel=3,
         )
     assumption = symmetry.assumption(problem, params)
-    if not assumption <= allowed:
+    if not assumption <= _REFUSED:
         raise ValueError(
             f"the generator of {symmetry!r} must satisfy θ·((∇f·∇)G) = 0, the assumption of "
             f"Theorem B.1, but relative to ‖θ‖‖∇f‖ it is {assumption:.2g}: the conservation law "
-            "does not apply"
+            "does not apply; follow the charge along `solve` instead"
         )
+
+
+def exactness(params: PyTree) -> float:
+    """The residual up to which a symmetry is taken for exact, in the dtype of the params."""
+    return 1e-6 if rounding_of(params) < 1e-10 else 1e-3
 
 
 def broadcast(alpha: Any, identity: Float[Array, "*units"]) -> Float[Array, "*units"]:
@@ -170,7 +207,7 @@ def broadcast(alpha: Any, identity: Float[Array, "*units"]) -> Float[Array, "*un
     if jnp.shape(alpha) not in ((), identity.shape):
         raise ValueError(
             f"`alpha` must be one number or one per unit, an array of shape {identity.shape}, got "
-            f"shape {jnp.shape(alpha)}"
+            f"shape {jnp.shape(alpha)}: `identity(params)` has the right shape"
         )
     return jnp.broadcast_to(jnp.asarray(alpha, identity.dtype), identity.shape)
 

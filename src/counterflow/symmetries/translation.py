@@ -19,7 +19,7 @@ class Translation(Symmetry):
     is translation-invariant per input unit: `axis=0`.
 
     Args:
-        paths: The leaf A by its path, or a group of paths.
+        paths: The leaf A by its path, or a group of paths; a path to several leaves takes all.
         axis: One translation per unit along this axis, by default one for all of A. For a group
             with different axes, a dictionary by path.
 
@@ -65,3 +65,12 @@ class Translation(Symmetry):
         """`θ_{A∥} = θ_A − θ_{A⊥}`, zero outside of A."""
         inside = self.selection.restrict(params)
         return jax.tree.map(jnp.subtract, inside, self.perpendicular(params))
+
+
+def require_translation(translation: Any) -> None:
+    """Raises unless it is a `Translation`."""
+    if not isinstance(translation, Translation):
+        raise TypeError(
+            f"`translation` must be a `Translation`, got {translation!r}: `θ_⊥` and `θ_∥` are "
+            "those of a translation-invariant layer"
+        )

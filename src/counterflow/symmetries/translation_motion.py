@@ -16,9 +16,8 @@ from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import add_scaled, scaled
 from .charge_velocity import decay_per_time
-from .conservation_law import counter_force
 from .symmetry import require_symmetry
-from .translation import Translation
+from .translation import Translation, require_translation
 
 
 def perpendicular_velocity(
@@ -45,6 +44,7 @@ def perpendicular_velocity(
     """
     flow = EquationOfMotion(problem, learning_rate, order)
     params = at_the_door(problem, params)
+    require_translation(translation)
     require_symmetry(translation, problem, params)
     rate = decay_per_time(flow.learning_rate, problem.weight_decay, flow.order)
     return scaled(-rate, translation.perpendicular(params))
@@ -80,6 +80,7 @@ def parallel_velocity(
     """
     flow = EquationOfMotion(problem, learning_rate, order, method)
     params = at_the_door(problem, params)
+    require_translation(translation)
     require_symmetry(translation, problem, params)
     return _parallel_velocity(flow, translation, params)
 
@@ -88,7 +89,7 @@ def parallel_velocity(
 def _parallel_velocity(flow: EquationOfMotion, translation: Translation, params: PyTree) -> PyTree:
     centred = jax.tree.map(jnp.subtract, params, translation.perpendicular(params))
     parallel = translation.parallel(params)
-    counter = translation.parallel(counter_force(flow, centred, flow.velocity(centred)))
+    counter = translation.parallel(flow.velocity_and_counter(centred)[1])
     gradient = translation.selection.restrict(flow.problem.loss_gradient(centred))
     force = add_scaled(add_scaled(gradient, flow.problem.weight_decay, parallel), 1, counter)
     return scaled(-1, force)
