@@ -27,6 +27,17 @@ def test_equation_of_motion_has_the_velocity_of_its_series(order):
     assert velocity == pytest.approx(quartic_velocity(0.3, order), rel=1e-12)
 
 
+@pytest.mark.parametrize("method", ["taylor", "lie", "orbit"])
+@pytest.mark.parametrize("order", [0, 2])
+def test_velocity_and_counter_are_the_two_parts(order, method):
+    flow = cf.EquationOfMotion(QUARTIC, 1e-9, order, method)
+    velocity, counter = flow.velocity_and_counter(jnp.array(THETA))
+    assert float(velocity) == pytest.approx(float(flow.velocity(jnp.array(THETA))), rel=1e-14)
+    # ηξ̃_0 = η 3/2 θ⁵; a difference of velocity and gradient, as of `orbit`, has fewer digits.
+    expected = 1.5e-9 * THETA**5 if order else 0.0
+    assert float(counter) == pytest.approx(expected, rel=1e-5 if method == "orbit" else 1e-7)
+
+
 @pytest.mark.parametrize("order", range(4))
 def test_method_lie_equals_method_taylor(order):
     def loss(theta):
