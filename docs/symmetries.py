@@ -211,10 +211,10 @@ def collapse(result: limiting_dynamics.Result) -> altair.Chart:
         .encode(
             x=altair.X(
                 "time:Q", title="time t = kη", scale=altair.Scale(type="log", nice=False)
-            ).axis(format="~e", tickCount=6),
+            ).axis(format=".0e", tickCount=6),
             y=altair.Y(
                 "r:Q", title="norm r of the hidden layer", scale=altair.Scale(type="log")
-            ).axis(format="~g", tickCount=6),
+            ).axis(format=".0e", tickCount=6),
             color=altair.Color(
                 "curve:N",
                 title=None,
@@ -224,7 +224,7 @@ def collapse(result: limiting_dynamics.Result) -> altair.Chart:
             strokeDash=altair.StrokeDash(
                 "curve:N",
                 sort=names,
-                scale=altair.Scale(domain=names, range=[[1, 0], [2, 2], [6, 3], [1, 0]]),
+                scale=altair.Scale(domain=names, range=[[1, 0], [2, 2], [1, 0], [6, 4]]),
             ),
         )
         .properties(width=330, height=230, title=f"long run, η = {rate:g}, λ = {decay:g}")
