@@ -192,8 +192,10 @@ def collapse(result: limiting_dynamics.Result) -> altair.Chart:
     rate, decay = settings.learning_rate, settings.weight_decay
     start = result.flows[0].radius[0]
     times = np.geomspace(1, 2000, 60)
+    ends = np.array(run.steps) * rate
+    middles = ends - np.diff(ends, prepend=0) / 2  # of the windows that r is a mean over
     curves = {
-        "gradient descent": (np.array(run.steps) * rate, run.radius),
+        "gradient descent": (middles, run.radius),
         "gradient flow, r(0) exp(−λt)": (times, start * np.exp(-decay * times)),
         "gradient flow (γ = 0), solved": (result.flows[0].times, result.flows[0].radius),
         "EoM of the paper (γ = 1), solved": (result.flows[1].times, result.flows[1].radius),
