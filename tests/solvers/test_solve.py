@@ -405,3 +405,14 @@ def test_a_flow_is_compiled_once_whatever_the_number_of_records():
         return len(traces)
 
     assert traces_of([0.1, 0.2, 0.3]) == traces_of([0.1])
+
+
+def test_one_record_is_shaped_as_the_params_were():
+    descent = cf.GradientDescent(cf.Problem(lambda p: p["a"] ** 2 + jnp.sum(p["b"])), 0.1)
+    params = {"a": jnp.array(1.0), "b": jnp.zeros(2)}
+    trajectory = cf.solve(descent, params, [0.1, 0.2])
+    first, last = trajectory.at(0), trajectory.at(-1)
+    assert (float(first["a"]), float(last["a"])) == pytest.approx((0.8, 0.64))
+    np.testing.assert_allclose(last["b"], [-0.2, -0.2])
+    with pytest.raises(IndexError, match=r"from 0 to 1, or from -1 down to -2 .*, got 2"):
+        trajectory.at(2)

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 from jaxtyping import PyTree
 
 from ..dynamics.equation_of_motion import EquationOfMotion
@@ -163,7 +162,7 @@ class _Setting:
 
     def end(self, dynamics: Any, **options: Any) -> tuple[PyTree, int | None]:
         trajectory = solve(dynamics, self.params, self.times, **options)
-        last = jax.tree.map(lambda leaf: leaf[-1], trajectory.params)
+        last = trajectory.at(-1)
         return last, trajectory.statistics.gradient_evaluations
 
     def flow(self, method: str, order: int, tolerance: float) -> tuple[PyTree, int | None]:

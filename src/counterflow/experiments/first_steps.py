@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -140,7 +139,7 @@ def _difference_errors(settings: FirstSteps) -> list[float]:
     problem, params = _network(settings)
     horizon = settings.first * settings.learning_rate
     flow = solve(GradientFlow(problem), params, np.linspace(0, horizon, 6))
-    points = [jax.tree.map(lambda leaf, i=i: leaf[i], flow.params) for i in range(6)]
+    points = [flow.at(record) for record in range(6)]
     return [float(_difference_error(problem, point, settings.epsilon)) for point in points]
 
 

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..dynamics.gradient_descent import GradientDescent
@@ -109,8 +108,7 @@ def _sharpness(settings: PathSharpness, seed: int, learning_rate: float) -> dict
     ]
     descent, flow = (
         tuple(
-            extreme_curvatures(problem, jax.tree.map(lambda leaf, i=i: leaf[i], path.params))[1]
-            for i in range(len(settings.times))
+            extreme_curvatures(problem, path.at(record))[1] for record in range(len(settings.times))
         )
         for path in paths
     )

@@ -3,6 +3,7 @@
 import enum
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
@@ -87,6 +88,18 @@ class Trajectory:
     params: PyTree
     status: Status
     statistics: Statistics
+
+    def at(self, record: int) -> PyTree:
+        """The params at one record, shaped as they were given; `-1` is the last record."""
+        count = len(self.times)
+        if not -count <= record < count:
+            raise IndexError(
+                f"`record` must be from 0 to {count - 1}, or from -1 down to {-count} to count "
+                f"from the last, got {record}"
+                if count
+                else f"there is no record to look at: the run ended with {self.status}"
+            )
+        return jax.tree.map(lambda leaf: leaf[record], self.params)
 
     def __repr__(self) -> str:
         count, stats = len(self.times), self.statistics

@@ -144,7 +144,7 @@ def predict_charge(
         The same by descent:
 
         >>> descent = cf.GradientDescent(problem, 0.01)
-        >>> print(f"{cf.Scale('').charge(cf.solve(descent, params, [1.0]).params[0]):.6f}")
+        >>> print(f"{cf.Scale('').charge(cf.solve(descent, params, [1.0]).at(-1)):.6f}")
         0.827655
     """
     flow = EquationOfMotion(problem, learning_rate, order, method)
