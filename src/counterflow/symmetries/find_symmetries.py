@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import distance, norm, rounding_of
+from ..problem.tree import distance, is_finite, norm, rounding_of
 from .candidates import (
     Column,
     Powers,
@@ -59,7 +60,7 @@ class FoundSymmetries:
         found: What holds, translations first, then scales and rescales.
         unused: The paths of leaves on which the loss does not depend.
         tolerance: The largest residual allowed.
-        gradient_evaluations: What it cost.
+        gradient_evaluations: What it cost, a loss counted as a gradient.
     """
 
     found: tuple[FoundSymmetry, ...]
@@ -133,9 +134,10 @@ def find_symmetries(
     points = random_points(params, count + 2, seed)
     table = measure(problem, itertools.islice(points, count))
     elsewhere, far = points  # points that had no say in what is to be confirmed there
-    unused = table.unused(rounding_of(params))
-    if unused and not _is_unused(unused, problem, elsewhere, far):
-        unused = set()
+    if not bool(is_finite(_value(problem, elsewhere))):
+        elsewhere = params
+    vanishing = table.unused(rounding_of(params))
+    unused = {leaf for leaf in vanishing if _is_unused(leaf, problem, elsewhere, far)}
     columns = _columns(shapes, unused)
     candidates: list[FoundSymmetry] = []
 
@@ -157,7 +159,7 @@ def find_symmetries(
         found=tuple(sorted(found, key=_kind)),
         unused=tuple(names[leaf] for leaf in sorted(unused)),
         tolerance=float(tolerance),
-        gradient_evaluations=count + 2 * trials + (2 if unused else 0),
+        gradient_evaluations=count + 1 + 2 * trials + 2 * len(vanishing),
     )
 
 
@@ -183,20 +185,21 @@ def _confirmed(
     return kept, 1 + len(candidates)
 
 
-def _is_unused(leaves: set[int], problem: Problem, params: PyTree, far: PyTree) -> bool:
-    """Whether the loss, or the field, is the same with other values of these leaves.
+def _is_unused(leaf: int, problem: Problem, params: PyTree, far: PyTree) -> bool:
+    """Whether the loss, or the field, is the same with other values of a leaf.
 
     A gradient that vanishes is not enough: that of a sign does too.
     """
     values, structure = jax.tree.flatten(params)
-    others = jax.tree.leaves(far)
-    moved = [others[i] if i in leaves else value for i, value in enumerate(values)]
-    there = structure.unflatten(moved)
-    if not problem.has_loss:
-        before, after = problem.loss_gradient(params), problem.loss_gradient(there)
-        return bool(distance(before, after) <= 1e3 * rounding_of(params) * norm(before))
-    before, after = (float(problem.loss(point)) for point in (params, there))
-    return abs(after - before) <= 1e3 * rounding_of(params) * abs(before)
+    values[leaf] = jax.tree.leaves(far)[leaf]
+    before, after = (_value(problem, at) for at in (params, structure.unflatten(values)))
+    return bool(distance(before, after) <= 1e3 * rounding_of(params) * norm(before))
+
+
+@eqx.filter_jit
+def _value(problem: Problem, params: PyTree) -> PyTree:
+    """The loss, or the field where there is none."""
+    return problem.loss(params) if problem.has_loss else problem.loss_gradient(params)
 
 
 def _names(params: PyTree) -> list[str]:
