@@ -14,7 +14,7 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.numbers import require_learning_rate, require_order, require_weight_decay
 from ..problem.tree import add_scaled, norm
 from ..solvers.solve import solve
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 
@@ -85,7 +85,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold.
 
     Attributes:
@@ -105,7 +105,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         taylor, orbit = self.errors("taylor"), self.errors("orbit")
         gains = [before >= 10 * after for before, after in pairwise(taylor) if before > 1e-11]
         smallest = min([*taylor, *orbit], default=0.0)
@@ -117,11 +116,6 @@ class Result:
             "the solver's error is ten times below the smallest error": self.solver_error
             < smallest / 10,
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(

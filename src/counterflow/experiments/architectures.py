@@ -21,7 +21,7 @@ from ..symmetries.rescale import Rescale
 from ..symmetries.scale import Scale
 from ..symmetries.symmetry import Symmetry
 from ..symmetries.translation import Translation
-from .cases import Progress, results_of, silent, with_tuples
+from .cases import Progress, Verdict, results_of, silent, with_tuples
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: Architectures
@@ -189,7 +189,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         residuals = [residual for row in self.rows for residual in row.residuals]
         return {
             "what is found is what is expected, no more and no less": all(
@@ -197,11 +196,6 @@ class Result:
             ),
             "every symmetry found holds to 1e-13": max(residuals, default=0.0) < 1e-13,
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(settings: Architectures, folder: Path, progress: Progress = silent) -> Result:

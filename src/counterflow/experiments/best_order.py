@@ -13,7 +13,7 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..errors.compare import compare
 from ..errors.comparison import useful_index
 from ..solvers.solve import solve
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 
@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claim holds."""
 
     settings: BestOrder
@@ -72,7 +72,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         last = max(self.settings.orders)
         return {
             "the worst verdict along the run says within one where they stop helping": all(
@@ -83,11 +82,6 @@ class Result:
                 self.useful_order(row) < last for row in self.rows
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(

@@ -1,5 +1,6 @@
-"""An experiment's cases, each computed once and kept."""
+"""An experiment's cases, each computed once and kept, and the verdict on its claims."""
 
+import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,20 @@ from typing import Any
 from ..runs.results import ResultsFile
 
 Progress = Callable[[str, int, int], None]
+
+
+class Verdict(abc.ABC):
+    """The result of an experiment, which says of every claim whether it holds."""
+
+    @property
+    @abc.abstractmethod
+    def claims(self) -> dict[str, bool]:
+        """Each claim, and whether it holds."""
+
+    @property
+    def verdict(self) -> bool:
+        """Whether every claim holds."""
+        return all(self.claims.values())
 
 
 def silent(name: str, done: int, total: int) -> None:

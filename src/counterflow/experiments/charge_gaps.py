@@ -17,7 +17,7 @@ from ..symmetries.rescale import Rescale
 from ..symmetries.scale import Scale
 from ..symmetries.symmetry import Symmetry
 from ..symmetries.translation import Translation
-from .cases import Progress, results_of, silent, with_tuples
+from .cases import Progress, Verdict, results_of, silent, with_tuples
 from .setting import digits_network
 
 
@@ -100,7 +100,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: ChargeGaps
@@ -108,7 +108,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         return {
             "each order is closer to descent than the one before": all(
                 bool(np.all(np.diff(row.largest_gaps) < 0)) for row in self.rows
@@ -124,11 +123,6 @@ class Result:
                 row.largest_gaps[-1] < row.recorded_gap for row in self.rows
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(settings: ChargeGaps, folder: Path, progress: Progress = silent) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 from ..dynamics.gradient_descent import GradientDescent
 from ..solvers.solve import solve
 from ..symmetries.decay_rate import decay_rate
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 #: The column "Experiment (GD)" of the paper's Table 1, by learning rate and weight decay.
@@ -82,7 +82,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: DecayRates
@@ -90,7 +90,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         return {
             "the measured rate is −log(1 − ηλ) to 1e-11": all(
                 abs(row.measured / row.exact - 1) < 1e-11 for row in self.rows
@@ -106,11 +105,6 @@ class Result:
                 for row in self.rows
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(settings: DecayRates, folder: Path, progress: Progress = silent) -> Result:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors.compare import compare
 from ..problem.numbers import require_learning_rate, require_weight_decay
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 
@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: ErrorPredictionStudy
@@ -86,7 +86,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         return {
             "propagated: the predicted vector is right to 2η in every case": all(
                 row.propagated_mismatch <= 2 * row.learning_rate for row in self.rows
@@ -104,11 +103,6 @@ class Result:
                 row.solver_error < row.error / 100 for row in self.rows
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(

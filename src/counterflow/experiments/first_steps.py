@@ -17,7 +17,7 @@ from ..errors.compare import compare
 from ..problem.problem import Problem
 from ..problem.tree import add_scaled, distance, norm, scaled
 from ..solvers.solve import solve
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 
@@ -45,7 +45,7 @@ class FirstSteps:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured for gradient flow, and whether the paper's statements hold.
 
     Attributes:
@@ -70,7 +70,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         return {
             "most of the predicted error arises in the first steps": self.local_share > 0.5,
             "most of the measured error arises in the first steps": self.measured_share > 0.5,
@@ -78,11 +77,6 @@ class Result:
             "started after the first steps, the gap is less than half": self.restarted_gap < 0.5,
             "the finite difference is right to 1e-6": max(self.difference_errors) < 1e-6,
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(settings: FirstSteps, folder: Path, progress: Progress = silent) -> Result:

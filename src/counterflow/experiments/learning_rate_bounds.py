@@ -13,7 +13,7 @@ from ..errors.elkabetz_cohen import elkabetz_cohen_bound
 from ..errors.error_equation import KINDS
 from ..errors.learning_rate_bound import learning_rate_bound
 from ..problem.problem import Problem
-from .cases import Progress, results_of, silent
+from .cases import Progress, Verdict, results_of, silent
 from .setting import digits_network
 
 
@@ -97,7 +97,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: LearningRateBounds
@@ -113,7 +113,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         problems = sorted({row.problem for row in self.rows})
         return {
             "the paper's bound is broken by a real run near a curved stable manifold": max(
@@ -130,11 +129,6 @@ class Result:
                 for slack in self.slacks(problem, "propagated")
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(

@@ -29,7 +29,7 @@ from ..symmetries.equilibrium import (
     equilibrium_radius,
 )
 from ..symmetries.scale import Scale
-from .cases import Progress, results_of, silent, with_tuples
+from .cases import Progress, Verdict, results_of, silent, with_tuples
 from .setting import digits_network
 
 
@@ -130,7 +130,7 @@ class Planar:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: LimitingDynamics
@@ -173,7 +173,6 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         left, right = self.averaged_law
         time = self.run.steps[-1] * self.settings.learning_rate
         start, least = self.flows[0].radius[0], min(self.run.radius)
@@ -192,11 +191,6 @@ class Result:
                 for case in self.planar
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def _drift(means: tuple[float, ...]) -> float:

@@ -11,7 +11,7 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..dynamics.gradient_flow import GradientFlow
 from ..errors.curvature import extreme_curvatures
 from ..solvers.solve import solve
-from .cases import Progress, results_of, silent, with_tuples
+from .cases import Progress, Verdict, results_of, silent, with_tuples
 from .setting import digits_network
 
 
@@ -57,7 +57,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: PathSharpness
@@ -65,17 +65,11 @@ class Result:
 
     @property
     def claims(self) -> dict[str, bool]:
-        """Each claim, and whether it holds."""
         return {
             "descent is flatter than gradient flow at every time": all(
                 bool(np.all(row.ratios < 1)) for row in self.rows
             ),
         }
-
-    @property
-    def verdict(self) -> bool:
-        """Whether every claim holds."""
-        return all(self.claims.values())
 
 
 def run(settings: PathSharpness, folder: Path, progress: Progress = silent) -> Result:
