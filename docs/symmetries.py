@@ -15,10 +15,11 @@ from counterflow.experiments import (
     decay_rates,
     limiting_dynamics,
     path_sharpness,
+    planar_equilibria,
 )
 from counterflow.report.charge_plot import gap_chart
 from counterflow.report.style import BLUE, GREEN, ORANGE, PALE_RED, themed
-from counterflow.symmetries.equilibrium import equilibrium_angle
+from counterflow.symmetries.fixed_point import equilibrium_angle
 from page import DOCS, result_of, rows_of, save, write_table
 
 OVERVIEW = DOCS / "symmetries.md"
@@ -38,7 +39,7 @@ def architectures_table(result: architectures.Result) -> str:
         more = tuple(s for s in row.found if s not in row.expected)
         said = [f"missing: {listed(missing)}"] if missing else []
         said += [f"more: {listed(more)}"] if more else []
-        largest = f"all {len(row.found)}, residuals below {max(row.residuals, default=0.0):.0e}"
+        largest = f"all {len(row.found)}, residuals at most {max(row.residuals, default=0.0):.0e}"
         return "<br>".join(said) or largest
 
     def expected(row: architectures.Row) -> str:
@@ -102,12 +103,19 @@ def long_run_table(result: limiting_dynamics.Result) -> str:
             ("angular update Δ, mean", f"{result.angle:.4f}"),
             ("√(2ηλ), the paper's Δ_*", f"{angles.leading:.4f}"),
             ("arccos(1 − ηλ), the exact Δ_*", f"{angles.exact:.4f}"),
+            *(
+                (
+                    f"γ = {flow.order} was solved to t = {flow.times[-1]:g}; r there",
+                    f"{flow.radius[-1]:.3f}",
+                )
+                for flow in result.flows
+            ),
         ],
     )
 
 
-def planar_table(result: limiting_dynamics.Result) -> str:
-    def row(case: limiting_dynamics.Planar) -> tuple[str, ...]:
+def planar_table(result: planar_equilibria.Result) -> str:
+    def row(case: planar_equilibria.Row) -> tuple[str, ...]:
         flows = (f"{radius:.4f}" for radius in case.radius_flows)
         return (
             case.name,
@@ -122,7 +130,7 @@ def planar_table(result: limiting_dynamics.Result) -> str:
     return rows_of(
         "case | r, descent | r_*, exact | r_*, paper | γ = 0 | γ = 1 | γ = 2 | γ = 3 | "
         "Δ, descent | Δ_*, exact",
-        [row(case) for case in result.planar],
+        [row(case) for case in result.rows],
     )
 
 
@@ -166,10 +174,15 @@ TABLES: dict[str, tuple[Any, Any, list[tuple[Any, str, Any]]]] = {
         path_sharpness.PathSharpness(),
         [(SCALE, "path_sharpness", sharpness_table)],
     ),
+    "planar_equilibria": (
+        planar_equilibria,
+        planar_equilibria.PlanarEquilibria(),
+        [(SCALE, "planar", planar_table)],
+    ),
     "limiting_dynamics": (
         limiting_dynamics,
         limiting_dynamics.LimitingDynamics(),
-        [(SCALE, "long_run", long_run_table), (SCALE, "planar", planar_table)],
+        [(SCALE, "long_run", long_run_table)],
     ),
 }
 

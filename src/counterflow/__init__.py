@@ -59,17 +59,16 @@ from .symmetries.conservation_law import (
 )
 from .symmetries.custom import CustomSymmetry as CustomSymmetry
 from .symmetries.decay_rate import decay_rate as decay_rate
-from .symmetries.equilibrium import (
-    Equilibrium as Equilibrium,
-    FixedPoint as FixedPoint,
-    equilibrium as equilibrium,
-    equilibrium_angle as equilibrium_angle,
-    equilibrium_radius as equilibrium_radius,
-)
+from .symmetries.equilibrium import Equilibrium as Equilibrium, equilibrium as equilibrium
 from .symmetries.find_symmetries import (
     FoundSymmetries as FoundSymmetries,
     FoundSymmetry as FoundSymmetry,
     find_symmetries as find_symmetries,
+)
+from .symmetries.fixed_point import (
+    FixedPoint as FixedPoint,
+    equilibrium_angle as equilibrium_angle,
+    equilibrium_radius as equilibrium_radius,
 )
 from .symmetries.predict_charge import (
     ChargePrediction as ChargePrediction,

@@ -16,6 +16,7 @@ from counterflow.experiments import (
     decay_rates,
     limiting_dynamics,
     path_sharpness,
+    planar_equilibria,
 )
 from counterflow.experiments.setting import digits_network
 
@@ -62,17 +63,18 @@ def test_each_order_is_closer_to_the_charge_of_descent(tmp_path):
 @pytest.fixture(scope="module")
 def limits(tmp_path_factory):
     settings = limiting_dynamics.LimitingDynamics(
-        steps=200, parts=2, flow_time=0.5, hidden_widths=SMALL, planar_steps=300
+        steps=200, parts=2, flow_time=0.5, hidden_widths=SMALL
     )
     folder = tmp_path_factory.mktemp("limits")
     return settings, folder, limiting_dynamics.run(settings, folder)
 
 
-def test_the_exact_fixed_point_is_reached_in_the_plane_and_not_by_gradient_flow(limits):
-    settings, _, result = limits
-    assert result.claims["plane: norm and angle are at the exact fixed point to 1e-10"]
-    cycle, rotation = result.planar
-    decayed = np.exp(-settings.planar_weight_decay * settings.planar_flow_time)
+def test_the_exact_fixed_point_is_reached_in_the_plane_and_not_by_gradient_flow(tmp_path):
+    settings = planar_equilibria.PlanarEquilibria(steps=300)
+    result = planar_equilibria.run(settings, tmp_path)
+    assert result.verdict, result.rows
+    cycle, rotation = result.rows
+    decayed = np.exp(-settings.weight_decay * settings.flow_time)
     for case in (cycle, rotation):
         # Gradient flow has no equilibrium: it started at 1.05 r_*.
         assert case.radius_flows[0] == pytest.approx(1.05 * case.radius_exact * decayed, rel=1e-5)
@@ -94,7 +96,28 @@ def test_a_run_in_parts_is_the_run_as_a_whole(limits):
     assert limiting_dynamics.run(settings, folder) == result
 
 
-def test_a_run_that_was_stopped_goes_on_from_its_state_or_without_it(limits, tmp_path):
+def test_a_run_that_was_stopped_goes_on_from_its_state(limits, tmp_path, monkeypatch):
+    settings, _, result = limits
+
+    def stop(name, done, total):
+        if name == "part 2":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        limiting_dynamics.run(settings, tmp_path, stop)
+    assert (tmp_path / "limiting_dynamics.1.npz").exists()
+    descend, parts = limiting_dynamics._descend, []
+
+    def counted(settings, part, params):
+        parts.append(part)
+        return descend(settings, part, params)
+
+    monkeypatch.setattr(limiting_dynamics, "_descend", counted)
+    assert limiting_dynamics.run(settings, tmp_path).run == result.run
+    assert parts == [1]  # the first part is not run again
+
+
+def test_a_run_whose_state_is_lost_runs_the_parts_before_again(limits, tmp_path):
     settings, folder, result = limits
     stored = json.loads((folder / "limiting_dynamics.json").read_text(encoding="utf-8"))
     del stored["results"]["part 2"]

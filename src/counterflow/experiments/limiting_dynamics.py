@@ -1,33 +1,25 @@
 """Where gradient flow says that the norm of a scale-invariant layer collapses: what descent does.
 
 A long run of the paper's network on the digits, put to the averaged law and to the equilibrium that
-Corollaries 5.1 and 5.2 assume; and two cases in the plane where the equilibrium is real.
+Corollaries 5.1 and 5.2 assume.
 """
 
 import os
-import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import acos, exp, sin, sqrt
+from math import exp
 from pathlib import Path
 from typing import Any
 
-import diffrax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
-from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..solvers.solve import solve
 from ..solvers.trajectory import Status
-from ..symmetries.equilibrium import (
-    Equilibrium,
-    equilibrium,
-    equilibrium_angle,
-    equilibrium_radius,
-)
+from ..symmetries.equilibrium import Equilibrium, equilibrium
 from ..symmetries.scale import Scale
 from .cases import Progress, Verdict, results_of, silent, with_tuples
 from .setting import digits_network
@@ -45,10 +37,6 @@ class LimitingDynamics:
         flow_time: The time to which the flows of the network are solved.
         hidden_widths: The widths of the two hidden layers.
         seed: The seed of the initial weights.
-        planar_learning_rate: The learning rate of the cases in the plane.
-        planar_weight_decay: Their weight decay.
-        planar_steps: Their steps.
-        planar_flow_time: The time to which their flows are solved.
     """
 
     learning_rate: float = 1e-1
@@ -58,10 +46,6 @@ class LimitingDynamics:
     flow_time: float = 200.0
     hidden_widths: tuple[int, int] = (32, 32)
     seed: int = 7
-    planar_learning_rate: float = 0.5
-    planar_weight_decay: float = 0.5
-    planar_steps: int = 2000
-    planar_flow_time: float = 8.0
 
 
 @dataclass(frozen=True)
@@ -107,36 +91,12 @@ class FlowRun:
 
 
 @dataclass(frozen=True)
-class Planar:
-    """A case in the plane, where the equilibrium is real.
-
-    Attributes:
-        name: What it is.
-        radius: The norm under descent at the end.
-        radius_exact: `r_*` in closed form.
-        angle: The angular update under descent at the end.
-        angle_exact: `arccos(1 − ηλ)`.
-        radius_paper: `r_*` by the paper's equation of motion of order 1.
-        radius_flows: The norm at the end of the flows of order 0, 1, 2, 3.
-    """
-
-    name: str
-    radius: float
-    radius_exact: float
-    angle: float
-    angle_exact: float
-    radius_paper: float
-    radius_flows: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Result(Verdict):
     """What was measured, and whether the claims hold."""
 
     settings: LimitingDynamics
     run: LongRun
     flows: tuple[FlowRun, ...]
-    planar: tuple[Planar, ...]
 
     @property
     def averaged_law(self) -> tuple[float, float]:
@@ -185,11 +145,6 @@ class Result(Verdict):
             "descent: there is no equilibrium, c varies by more than half its mean": (
                 self.gradient_fluctuation > 0.5
             ),
-            "plane: norm and angle are at the exact fixed point to 1e-10": all(
-                abs(case.radius / case.radius_exact - 1) < 1e-10
-                and abs(case.angle / case.angle_exact - 1) < 1e-10
-                for case in self.planar
-            ),
         }
 
 
@@ -211,8 +166,6 @@ def run(settings: LimitingDynamics, folder: Path, progress: Progress = silent) -
     }
     for order in (0, 1):
         cases[f"order {order}"] = partial(_flow, settings, order)
-    cases["two-cycle"] = partial(_two_cycle, settings)
-    cases["rotation"] = partial(_rotation, settings)
     found = results_of(folder / "limiting_dynamics.json", asdict(settings), cases, progress)
     state.remove()
     return result_of(settings, found)
@@ -223,12 +176,10 @@ def result_of(settings: LimitingDynamics, found: dict[str, Any]) -> Result:
     parts = [found[f"part {part + 1}"] for part in range(settings.parts)]
     whole = {name: tuple(v for part in parts for v in part[name]) for name in parts[0]}
     flows = [found[f"order {order}"] for order in (0, 1)]
-    planar = [found["two-cycle"], found["rotation"]]
     return Result(
         settings,
         LongRun(**whole),
         tuple(FlowRun(**with_tuples(flow)) for flow in flows),
-        tuple(Planar(**with_tuples(case)) for case in planar),
     )
 
 
@@ -326,66 +277,3 @@ def _flow(settings: LimitingDynamics, order: int) -> dict[str, Any]:
     radius = np.sqrt(np.sum(np.asarray(run.params["hidden"]) ** 2, axis=(1, 2)))
     found = FlowRun(order, tuple(run.times.tolist()), tuple(radius.tolist()), str(run.status))
     return asdict(found)
-
-
-# --- in the plane -----------------------------------------------------------------------------
-
-_PLANE = Scale("")
-
-
-def three_valleys(point: Float[Array, "2"]) -> Float[Array, ""]:
-    """`f = −cos(3φ)/3` of the angle φ, without regard to the radius."""
-    x, y = point / jnp.sqrt(jnp.sum(point**2))
-    return -(x**3 - 3 * x * y**2) / 3
-
-
-def rotation(point: Float[Array, "2"]) -> Float[Array, "2"]:
-    """The field `Jθ/‖θ‖²`, which goes round with `c = 1`."""
-    return jnp.stack([-point[1], point[0]]) / jnp.sum(point**2)
-
-
-def _two_cycle(settings: LimitingDynamics) -> dict[str, Any]:
-    """Descent jumps across a valley and back: `φ = ±Δ_*/2`, where `c = |sin 3φ|`."""
-    decay, rate = settings.planar_weight_decay, settings.planar_learning_rate
-    problem = Problem(three_valleys, weight_decay=decay)
-    gradient_norm = abs(sin(1.5 * acos(1 - rate * decay)))
-    return _planar(settings, "two-cycle", problem, gradient_norm)
-
-
-def _rotation(settings: LimitingDynamics) -> dict[str, Any]:
-    problem = Problem.from_gradient(rotation, weight_decay=settings.planar_weight_decay)
-    return _planar(settings, "rotation", problem, 1.0)
-
-
-def _planar(
-    settings: LimitingDynamics, name: str, problem: Problem, gradient_norm: float
-) -> dict[str, Any]:
-    rate, decay = settings.planar_learning_rate, settings.planar_weight_decay
-    radii = equilibrium_radius(rate, decay, gradient_norm)
-    angles = equilibrium_angle(rate, decay)
-    # Near the fixed point but not at it: a two-cycle attracts what is close.
-    half = angles.exact / 2 + 0.02
-    start = 1.05 * radii.exact * jnp.array([np.cos(half), np.sin(half)])
-    settled = equilibrium(problem, _PLANE, start, rate, settings.planar_steps)
-    run = equilibrium(problem, _PLANE, settled.params, rate, 100, windows=1)
-    time = settings.planar_flow_time
-    flows = [EquationOfMotion(problem, rate, order) for order in range(4)]
-    case = Planar(
-        name=name,
-        radius=float(run.radius_mean[-1]),
-        radius_exact=radii.exact,
-        angle=float(run.angle_mean[-1]),
-        angle_exact=angles.exact,
-        radius_paper=radii.equation_of_motion,
-        radius_flows=tuple(_radius_at(flow, start, time) for flow in flows),
-    )
-    return asdict(case)
-
-
-def _radius_at(flow: Flow, start: Float[Array, "2"], time: float) -> float:
-    """The norm at a time; near the origin the curvature grows without bound, so implicitly."""
-    with warnings.catch_warnings():
-        # That the series does not converge here is what the case is about.
-        warnings.simplefilter("ignore", UserWarning)
-        run = solve(flow, start, np.array([time]), rtol=1e-7, solver=diffrax.Kvaerno5())
-    return sqrt(float(jnp.sum(run.params[-1] ** 2)))

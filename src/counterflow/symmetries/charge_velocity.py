@@ -21,7 +21,8 @@ from ..counter_terms.counter_terms import SERIES_METHODS
 from ..problem.numbers import require_learning_rate, require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from .symmetry import Symmetry, require_symmetry
+from .requirements import require_degree, require_symmetry
+from .symmetry import Symmetry
 
 
 class ChargeVelocity(NamedTuple):
@@ -144,14 +145,3 @@ def law_of_step(
     if require_degree(symmetry) == 1:
         return kept * charge
     return kept**2 * charge + learning_rate**2 * symmetry.charge(gradient)
-
-
-def require_degree(symmetry: Symmetry) -> int:
-    """The degree of the charge; raises if it is not known."""
-    degree = symmetry.charge_degree
-    if degree is None:
-        raise TypeError(
-            f"this law is for Translation, Scale and Rescale, got {symmetry!r}: "
-            "`conservation_law` and `predict_charge` hold for any symmetry"
-        )
-    return degree

@@ -29,9 +29,10 @@ from ..solvers.requirements import (
     require_tolerances,
 )
 from ..solvers.trajectory import Status
-from .charge_velocity import decay_per_time, law_of_step, require_degree
+from .charge_velocity import decay_per_time, law_of_step
 from .predict_charge import predict_charge, prediction_tolerance
-from .symmetry import Symmetry, require_symmetry
+from .requirements import require_degree, require_symmetry
+from .symmetry import Symmetry
 
 
 @dataclass(frozen=True, eq=False)

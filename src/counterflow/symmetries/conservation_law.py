@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PyTree
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from .symmetry import Symmetry, require_symmetry
+from .requirements import require_symmetry
+from .symmetry import Symmetry
 
 
 class ConservationLaw(NamedTuple):

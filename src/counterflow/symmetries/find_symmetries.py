@@ -21,16 +21,11 @@ from .candidates import (
     random_points,
     translations,
 )
+from .requirements import exactness
 from .rescale import Rescale
 from .scale import Scale
 from .selection import spellings
-from .symmetry import (
-    Symmetry,
-    exactness,
-    random_transform,
-    residual_of,
-    trial_residual,
-)
+from .symmetry import Symmetry, random_transform, residual_of, trial_residual
 from .translation import Translation
 
 # More points than leaves, so that no dependence is an accident of too few.

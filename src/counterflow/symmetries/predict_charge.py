@@ -30,7 +30,8 @@ from ..solvers.requirements import (
 from ..solvers.runners import FlowRunner, run_records
 from ..solvers.trajectory import Statistics, Status
 from .charge_equation import MEASURE, ChargeEquation, ChargeState
-from .symmetry import Symmetry, exactness, require_symmetry
+from .requirements import exactness, require_symmetry
+from .symmetry import Symmetry
 
 _RTOL, _RTOL_SINGLE = 1e-10, 1e-4
 

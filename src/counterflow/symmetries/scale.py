@@ -68,12 +68,3 @@ class Scale(Symmetry):
     def on_sphere(self, params: PyTree) -> PyTree:
         """`θ̂_A + θ_{A^c}`: the params with every unit scaled to norm one."""
         return self.selection.apply(jnp.multiply, params, 1 / self.radius(params))
-
-
-def require_scale(scale: Any) -> None:
-    """Raises unless it is a `Scale`."""
-    if not isinstance(scale, Scale):
-        raise TypeError(
-            f"`scale` must be a `Scale`, got {scale!r}: norm and direction are those of a "
-            "scale-invariant layer"
-        )

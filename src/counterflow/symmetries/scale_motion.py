@@ -16,8 +16,8 @@ from ..problem.numbers import require_learning_rate
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import add_scaled, zeros_like
-from .scale import Scale, require_scale
-from .symmetry import require_symmetry
+from .requirements import require_scale, require_symmetry
+from .scale import Scale
 
 
 class EffectiveLearningRate(NamedTuple):

@@ -65,12 +65,3 @@ class Translation(Symmetry):
         """`θ_{A∥} = θ_A − θ_{A⊥}`, zero outside of A."""
         inside = self.selection.restrict(params)
         return jax.tree.map(jnp.subtract, inside, self.perpendicular(params))
-
-
-def require_translation(translation: Any) -> None:
-    """Raises unless it is a `Translation`."""
-    if not isinstance(translation, Translation):
-        raise TypeError(
-            f"`translation` must be a `Translation`, got {translation!r}: `θ_⊥` and `θ_∥` are "
-            "those of a translation-invariant layer"
-        )

@@ -16,8 +16,8 @@ from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import add_scaled, scaled
 from .charge_velocity import decay_per_time
-from .symmetry import require_symmetry
-from .translation import Translation, require_translation
+from .requirements import require_symmetry, require_translation
+from .translation import Translation
 
 
 def perpendicular_velocity(
