@@ -1,18 +1,9 @@
 """The handwritten digits that come with scikit-learn: 1797 images of 8 × 8 pixels."""
 
-from dataclasses import dataclass
-
 import numpy as np
-from jaxtyping import Float
 from sklearn.datasets import load_digits
 
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Images as rows, scaled to [−1, 1], and their classes as one-hot rows."""
-
-    inputs: Float[np.ndarray, "samples pixels"]
-    targets: Float[np.ndarray, "samples classes"]
+from .dataset import Dataset
 
 
 def digits() -> Dataset:
