@@ -100,8 +100,9 @@ def compare(
     max_steps = require_max_steps(max_steps)
     params = at_the_door(problem, params)
     require_one_dtype(params)
-    tolerances = _tolerances(flows, params, rtol, atol)
-    run = LockStep(descent, flows, params, kept, tolerances, solver, max_steps, predict, restart)
+    tolerances = flow_tolerances(flows, params, rtol, atol)
+    predicted = orders if predict else ()
+    run = LockStep(descent, flows, params, kept, tolerances, solver, max_steps, predicted, restart)
     interruption = None
     try:
         for index in range(len(kept)):
@@ -117,7 +118,7 @@ def compare(
     return result
 
 
-def _tolerances(
+def flow_tolerances(
     flows: list[EquationOfMotion], params: PyTree, rtol: float | None, atol: float | None
 ) -> list[tuple[float, float]]:
     """The tolerances for each flow, by default far below the error that is to be measured."""

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from ..counter_terms import orbit
 from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
-from ..problem.noun import noun
+from ..problem.noun import noun, static
 from ..problem.problem import Problem
 from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, zeros_like
 from ..solvers.flow import Measure
@@ -37,15 +37,21 @@ class ErrorState(NamedTuple):
     params: PyTree
     local: PyTree
     propagated: PyTree
-    refined: PyTree
+    refined: PyTree  # this and the next are None where no uncertainty is asked for
     doubt: Any  # a number: how large what the refined error leaves out may have become
 
 
 @noun
 class ErrorEquation(Flow):
-    """A flow together with the equations of its discretization error; its state an `ErrorState`."""
+    """A flow together with the equations of its discretization error; its state an `ErrorState`.
+
+    Attributes:
+        flow: The flow.
+        estimate: Whether the predictions are to know their uncertainty, which is half the cost.
+    """
 
     flow: EquationOfMotion
+    estimate: bool = static(default=True)
 
     @property
     def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -56,13 +62,16 @@ class ErrorEquation(Flow):
     def gradient_evaluations(self) -> int:
         flow = self.flow
         further = EquationOfMotion(flow.problem, 1.0, flow.order + 1, flow.method)
-        hessian_product, refined = 2, self._refined_order + 2
+        hessian_product, refined = 2, self.estimate * (self._refined_order + 2)
         return further.gradient_evaluations + hessian_product + refined
 
     def velocity(self, params: ErrorState) -> ErrorState:
         flow, state = self.flow, params
         velocity, remainder = flow.velocity_and_remainder(state.params)
         returned = self.problem.hessian_vector_product(state.params, state.propagated)
+        propagated = add_scaled(remainder, -1, returned)
+        if not self.estimate:
+            return ErrorState(velocity, remainder, propagated, None, None)
         descent = add_scaled(state.params, -1, state.refined)
         exact, tail = orbit.velocity_and_tail(
             self.problem.gradient, descent, flow.learning_rate, self._refined_order
@@ -73,7 +82,7 @@ class ErrorEquation(Flow):
         return ErrorState(
             params=velocity,
             local=remainder,
-            propagated=add_scaled(remainder, -1, returned),
+            propagated=propagated,
             refined=add_scaled(velocity, -1, exact),
             doubt=tail - rate * state.doubt,
         )
@@ -85,6 +94,8 @@ class ErrorEquation(Flow):
     def start(self, params: PyTree, error: PyTree | None = None) -> ErrorState:
         """The state at params whose discretization error is known, by default zero."""
         error = zeros_like(params) if error is None else error
+        if not self.estimate:
+            return ErrorState(params, error, error, None, None)
         return ErrorState(params, error, error, error, jnp.zeros_like(norm(params)))
 
 
@@ -114,8 +125,14 @@ def _view(
     propagated = relative(
         error.propagated, old.propagated, new.propagated, (unit * rounding).astype(rounding.dtype)
     )
-    refined = relative(error.refined, old.refined, new.refined, rounding)
     one = jnp.ones_like(propagated)
+    if not flow.estimate:
+        return (
+            ErrorState(old.params, None, one, None, None),
+            ErrorState(new.params, None, one, None, None),
+            ErrorState(error.params, None, propagated, None, None),
+        )
+    refined = relative(error.refined, old.refined, new.refined, rounding)
     return (
         ErrorState(old.params, None, one, one, None),
         ErrorState(new.params, None, one, one, None),
@@ -124,7 +141,8 @@ def _view(
 
 
 def _norm(seen: ErrorState) -> Float[Array, ""]:
-    return jnp.maximum(rms(seen.params), jnp.maximum(seen.propagated, seen.refined))
+    errors = [error for error in (seen.propagated, seen.refined) if error is not None]
+    return jnp.max(jnp.stack([rms(seen.params), *errors]))
 
 
 #: How the steps of an error equation are judged. A norm over the params alone would let the errors
@@ -138,6 +156,8 @@ def gap(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
 
 
 def uncertainty(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:
-    """The estimated relative error of a prediction."""
+    """The estimated relative error of a prediction; not a number where it was not asked for."""
+    if errors.refined is None:
+        return jnp.full_like(norm(predicted), jnp.nan)
     size, off = norm(errors.refined), gap(predicted, errors)
     return jnp.where(size > 0, off / jnp.where(size > 0, size, 1), jnp.where(off > 0, jnp.inf, 0))

@@ -1,5 +1,6 @@
 """Descent and its flows in lock step, from record to record, and what is measured at each."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -41,8 +42,9 @@ class LockStep:
         tolerances: list[tuple[float, float]],
         solver: diffrax.AbstractSolver | None,
         max_steps: int | None,
-        predict: bool,
+        predict: tuple[int, ...],
         restart: int | None,
+        estimate: bool = True,
     ):
         descent = on_device(descent)  # the data move once, whatever the number of flows
         self.problem, self.records, self.restart = descent.problem, records, restart
@@ -59,11 +61,35 @@ class LockStep:
                 tolerance,
                 solver,
                 max_steps,
-                names if predict else (),
+                names if flow.order in predict else (),
+                estimate,
             )
             for flow, tolerance in zip(flows, tolerances, strict=True)
         ]
         self.losses: list[float] = []
+
+    @property
+    def processes(self) -> dict[str, PyTree]:
+        """The params of descent and of every flow that is still running, by name."""
+        flows = {lane.name: lane for lane in self.lanes if lane.status == Status.COMPLETED}
+        return {"descent": self.descent.state.params} | {
+            name: lane.at_record for name, lane in flows.items()
+        }
+
+    @property
+    def latest(self) -> dict[str, dict[str, float]]:
+        """What was measured at the last record, by process and quantity."""
+        return {"descent": {"loss": self.losses[-1]}} | {
+            lane.name: lane.rows[-1] for lane in self.lanes if lane.rows[-1]
+        }
+
+    @property
+    def statistics(self) -> dict[str, Statistics]:
+        """What every part cost, by name."""
+        found = {"descent": self.descent.statistics()}
+        for lane in self.lanes:
+            found |= lane.statistics()
+        return found
 
     def advance(self, index: int) -> bool:
         """Goes on to a record; returns whether descent got there."""
@@ -83,6 +109,36 @@ class LockStep:
             lane.rows.append(row)
         return True
 
+    @property
+    def state(self) -> PyTree:
+        """Where everything stands: with it and `ended`, another lock step goes on from here."""
+        return {
+            "descent": self.descent.state,
+            "lanes": {lane.name: lane.state for lane in self.lanes},
+        }
+
+    @property
+    def ended(self) -> dict[str, dict[str, str]]:
+        """How flows and predictions ended that did not get here, and which predictions restarted.
+
+        By flow; of JSON values, for keeping beside the state.
+        """
+        return {lane.name: lane.ended for lane in self.lanes}
+
+    def resume(self, ended: dict[str, dict[str, str]], fill: Callable[[PyTree], PyTree]) -> None:
+        """Goes on where another lock step with the same arguments stood.
+
+        Args:
+            ended: What the other's `ended` was.
+            fill: Called with a state of the right structure, returns the other's `state`.
+        """
+        for lane in self.lanes:
+            lane.resume(ended[lane.name], self.restart, self.records)
+        state = fill(self.state)
+        self.descent.state = state["descent"]
+        for lane in self.lanes:
+            lane.state = state["lanes"][lane.name]
+
     def result(self) -> Comparison:
         """What was measured so far."""
         count = len(self.losses)
@@ -91,16 +147,13 @@ class LockStep:
             rows = [[row.get(name, np.nan) for row in lane.rows[:count]] for lane in self.lanes]
             return np.array(rows, dtype=float).reshape(len(self.lanes), count)
 
-        kinds = self.lanes[0].kinds
+        kinds = next((lane.kinds for lane in self.lanes if lane.kinds), ())
         predictions = {
             kind: ComparedPrediction(*(series(f"{kind}_{part}") for part in _PARTS))
             for kind in kinds
         }
         error, solver_error = series("error"), series("solver_error")
         floor = np.maximum(solver_error, series("rounding"))
-        statistics = {"descent": self.descent.statistics()}
-        for lane in self.lanes:
-            statistics |= lane.statistics()
         return Comparison(
             learning_rate=self.learning_rate,
             weight_decay=float(self.problem.weight_decay),
@@ -123,7 +176,7 @@ class LockStep:
                 for lane in self.lanes
             },
             rtol={lane.flow.order: lane.rtol for lane in self.lanes},
-            statistics=statistics,
+            statistics=self.statistics,
         )
 
 
@@ -139,7 +192,9 @@ class _Lane:
         solver: diffrax.AbstractSolver | None,
         max_steps: int | None,
         kinds: tuple[str, ...],
+        estimate: bool,
     ):
+        self.name, self.estimate = f"flow {flow.order}", estimate
         self.flow, self.times, self.max_steps, self.kinds = flow, times, max_steps, kinds
         self.rtol, atol = tolerances
         self.status = Status.COMPLETED
@@ -162,8 +217,7 @@ class _Lane:
         self.predictions: dict[str, tuple[PredictionRunner, int]] = {}
         self.failed: dict[str, Status] = {}
         if kinds:
-            start = PredictionRunner(flow, params, times, max_steps=max_steps)
-            self.predictions[""] = (start, 0)
+            self.predictions[""] = (self._prediction(params, 0), 0)
         self.at_record: PyTree = params
 
     def advance(self, index: int, descent: PyTree) -> dict[str, float]:
@@ -203,24 +257,67 @@ class _Lane:
 
     def restart(self, index: int, descent: PyTree) -> dict[str, float]:
         """Starts the predictions that go on from the error measured at a record; what they are."""
-        if self.status != Status.COMPLETED:
+        if self.status != Status.COMPLETED or not self.kinds:
             return {}
         error = add_scaled(self.at_record, -1, descent)
-        times = self.times[index:] - self.times[index]
-        restarted = PredictionRunner(
-            self.flow, self.at_record, times, error, max_steps=self.max_steps
-        )
+        restarted = self._prediction(self.at_record, index, error)
         restarted.advance(0)
         self.predictions["restarted_"] = (restarted, index)
         start = dict(zip(_PARTS, (float(norm(error)), 0.0, 0.0), strict=True))
         return {f"restarted_{kind}_{part}": start[part] for kind in KINDS for part in _PARTS}
 
+    @property
+    def state(self) -> PyTree:
+        """Where the flow, its coarse twin and its predictions stand."""
+        return {
+            "flow": self.runner.state,
+            "coarse": self.coarse.state,
+            "predictions": {
+                prefix: prediction.runner.state
+                for prefix, (prediction, _) in self.predictions.items()
+            },
+            "at_record": self.at_record,
+        }
+
+    @state.setter
+    def state(self, state: PyTree) -> None:
+        self.runner.state, self.coarse.state = state["flow"], state["coarse"]
+        for prefix, (prediction, _) in self.predictions.items():
+            prediction.runner.state = state["predictions"][prefix]
+        self.at_record = state["at_record"]
+
+    @property
+    def ended(self) -> dict[str, str]:
+        """How the flow stands, and every prediction by its prefix."""
+        predictions = {
+            prefix: self.failed.get(prefix, Status.COMPLETED).name for prefix in self.predictions
+        }
+        return {"flow": self.status.name} | {f"prediction {p}": s for p, s in predictions.items()}
+
+    def resume(self, ended: dict[str, str], restart: int | None, records: np.ndarray) -> None:
+        """Makes the lane what it was when it stood as given, except for its state."""
+        self.status = Status[ended["flow"]]
+        if "prediction restarted_" in ended:
+            index = int(np.searchsorted(records, restart))
+            self.predictions["restarted_"] = (self._prediction(self.at_record, index), index)
+        statuses = {prefix: Status[ended[f"prediction {prefix}"]] for prefix in self.predictions}
+        self.failed = {p: status for p, status in statuses.items() if status != Status.COMPLETED}
+
+    def _prediction(
+        self, params: PyTree, index: int, error: PyTree | None = None
+    ) -> PredictionRunner:
+        """Predictions that start at a record, from params whose error is known."""
+        times = self.times[index:] - self.times[index]
+        return PredictionRunner(
+            self.flow, params, times, error, max_steps=self.max_steps, estimate=self.estimate
+        )
+
     def statistics(self) -> dict[str, Statistics]:
         """What each part cost, by name."""
         order = self.flow.order
         found = {
-            f"flow {order}": self.runner.statistics(),
-            f"coarse flow {order}": self.coarse.statistics(),
+            self.name: self.runner.statistics(),
+            f"coarse {self.name}": self.coarse.statistics(),
         }
         for prefix, (prediction, _) in self.predictions.items():
             name = f"{prefix.replace('_', ' ')}prediction {order}"

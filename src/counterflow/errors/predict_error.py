@@ -225,25 +225,26 @@ class PredictionRunner:
         atol: float | None = None,
         solver: diffrax.AbstractSolver | None = None,
         max_steps: int | None = None,
+        estimate: bool = True,
     ):
         require_one_dtype(params)
         rtol, atol = prediction_tolerances(params, rtol, atol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
-        equation = on_device(ErrorEquation(flow))
+        equation = on_device(ErrorEquation(flow, estimate))
         start = equation.start(params, initial_error)
         max_steps = require_max_steps(max_steps) or _MAX_STEPS
-        self._runner = FlowRunner(equation, start, times, integrator, max_steps)
+        self.runner = FlowRunner(equation, start, times, integrator, max_steps)
 
     def advance(self, index: int) -> tuple[Status, ErrorState | None]:
         """The status after going on to a record; the flow's params and predicted errors there."""
-        status, state = self._runner.advance(index)
+        status, state = self.runner.advance(index)
         return status, (state if status == Status.COMPLETED else None)
 
     def allow(self, attempts: int) -> None:
         """Allows the solver no more than so many steps in all."""
-        self._runner.max_steps = attempts
+        self.runner.max_steps = attempts
 
     def statistics(self) -> Statistics:
         """What it cost so far."""
-        return self._runner.statistics()
+        return self.runner.statistics()

@@ -10,9 +10,9 @@ import numpy as np
 T = TypeVar("T")
 
 
-def static() -> Any:
+def static(**options: Any) -> Any:
     """A field that is part of the noun's structure, not a leaf: a function, an order, a name."""
-    return field(metadata={"static": True})
+    return field(metadata={"static": True}, **options)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
