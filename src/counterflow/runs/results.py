@@ -2,19 +2,12 @@
 
 import json
 import os
-import platform
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("counterflow", "jax", "jaxlib", "diffrax", "equinox", "numpy")
-
-
-def environment() -> dict[str, str]:
-    """The versions and the kind of machine that results depend on."""
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
-    return machine | {name: version(name) for name in PACKAGES}
+from .environment import environment
+from .states import sync_folder
 
 
 class ResultsFile:
@@ -61,8 +54,4 @@ class ResultsFile:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)

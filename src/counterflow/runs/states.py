@@ -1,0 +1,60 @@
+"""States on disk: the arrays of a pytree in one safetensors file, whole or not there at all."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+
+def write_state(path: Path, state: PyTree) -> str:
+    """Writes a state aside, makes it safe on disk and renames it; returns its SHA-256."""
+    leaves = jax.tree.leaves(state)
+    # One transfer of all arrays; a scalar keeps its shape.
+    arrays = {str(i): np.asarray(leaf, order="C") for i, leaf in enumerate(jax.device_get(leaves))}
+    content = save(arrays)
+    aside = path.with_suffix(".part")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(path.parent)
+    return sha256(content).hexdigest()
+
+
+def read_state(path: Path, digest: str, like: PyTree) -> PyTree:
+    """The state in a file, with the structure of another one.
+
+    Raises:
+        ValueError: If the file is not what was written, or belongs to another structure.
+    """
+    content = path.read_bytes()
+    if sha256(content).hexdigest() != digest:
+        raise ValueError(f"{path} is damaged: its SHA-256 is not the one that was noted")
+    try:
+        arrays = load(content)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    leaves, structure = jax.tree.flatten(like)
+    expected = {str(i): (jnp.shape(x), jnp.result_type(x)) for i, x in enumerate(leaves)}
+    if {name: (array.shape, array.dtype) for name, array in arrays.items()} != expected:
+        raise ValueError(
+            f"{path} was written by another version of counterflow: it does not hold the state of "
+            "this run"
+        )
+    return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in expected])
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes safe on disk which files a folder holds."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,199 @@
+"""A training: descent and its flows from one start, in lock step, every record kept on disk."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..dynamics.equation_of_motion import EquationOfMotion
+from ..dynamics.gradient_descent import GradientDescent
+from ..errors.compare import flow_tolerances
+from ..errors.curvature import sharpness
+from ..errors.lock_step import LockStep
+from ..problem.problem import Problem
+from ..problem.tree import on_device
+from ..solvers.requirements import require_records
+from ..solvers.trajectory import Status
+from .store import Store
+
+#: The layers of the paper's network whose charges are followed.
+SCALE_INVARIANT, TRANSLATION_INVARIANT = "hidden", "readout"
+# Sharpness takes about a hundred gradients: it is measured at so many records only.
+_SHARPNESS_RECORDS = 5
+# A flow far beyond the reach of its series would be stiff without end.
+_MAX_SOLVER_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class Training:
+    """Descent at one learning rate and weight decay, and the flows that are to predict it.
+
+    Attributes:
+        learning_rate: The learning rate η.
+        weight_decay: The weight decay λ.
+        seed: The seed of the initial weights.
+        steps: The steps of gradient descent.
+        records: At how many of them it is compared and saved, after the start.
+        orders: The orders γ of the flows.
+        predict: Whether gradient flow's error is also predicted.
+        restart: The step from which it is predicted once more.
+        rtol: The relative tolerance of the flows; by default far below the error of each.
+    """
+
+    learning_rate: float
+    weight_decay: float
+    seed: int
+    steps: int
+    records: int
+    orders: tuple[int, ...]
+    predict: bool = False
+    restart: int | None = None
+    rtol: float | None = None
+
+    @property
+    def name(self) -> str:
+        """A name that no other training of a run has."""
+        return f"η = {self.learning_rate:g}, λ = {self.weight_decay:g}, seed {self.seed}"
+
+    @property
+    def record_steps(self) -> np.ndarray:
+        """The step numbers of the records."""
+        steps = require_records(self.records, self.steps, 1)
+        return steps if self.restart is None else np.unique([*steps, self.restart])
+
+    def lock_step(self, problem: Problem, params: PyTree) -> LockStep:
+        """Descent and the flows at the start."""
+        descent = GradientDescent(problem, self.learning_rate)
+        # The first counter term exactly, as in the paper; beyond, gradients alone are cheaper.
+        flows = [
+            EquationOfMotion(problem, self.learning_rate, order, "taylor" if order < 2 else "orbit")
+            for order in self.orders
+        ]
+        return LockStep(
+            descent,
+            flows,
+            params,
+            self.record_steps,
+            flow_tolerances(flows, params, self.rtol, None),
+            None,
+            _MAX_SOLVER_STEPS,
+            (0,) if self.predict else (),
+            self.restart,
+            estimate=False,
+        )
+
+
+@dataclass(frozen=True)
+class Update:
+    """How far a training is, for those who watch.
+
+    Attributes:
+        training: The training.
+        done: How many records are done.
+        total: How many there are.
+        step: The step of the last.
+        rows: What was measured there, by process and quantity.
+        statistics: What it cost so far, by part.
+        seconds: How long it took so far, earlier sittings included.
+        rate: Gradient evaluations per second since the last record.
+    """
+
+    training: Training
+    done: int
+    total: int
+    step: int
+    rows: dict[str, dict[str, float]]
+    statistics: dict[str, dict[str, Any]]
+    seconds: float
+    rate: float
+
+
+class Stopped(Exception):
+    """A run that was asked to stop, and did so at a record."""
+
+
+def train(
+    training: Training,
+    problem: Problem,
+    params: PyTree,
+    store: Store,
+    watch: Callable[[Update], None],
+    stopping: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    """Runs a training from where the store has it to its end.
+
+    Args:
+        training: The training.
+        problem: The problem, with its weight decay.
+        params: The initial weights.
+        store: Where records are kept.
+        watch: Called after each record.
+        stopping: Asked after each record; if true, `Stopped` is raised.
+        say: Called with what the user should know.
+    """
+    steps = training.record_steps
+    store.begin(training.name, asdict(training), steps.tolist())
+    known = store.trainings()[training.name]
+    if known["status"] != "running":
+        return
+    problem = on_device(problem)
+    run = training.lock_step(problem, params)
+    done, wrong = store.resume(training.name, run.resume)
+    if wrong:
+        say(f"{wrong}; going on from the state before it, at step {steps[done - 1]}")
+    sharp = set(np.linspace(0, len(steps) - 1, _SHARPNESS_RECORDS).astype(int).tolist())
+    started, before = time.perf_counter(), known["seconds"]
+    evaluations = _evaluations(run)
+    for index in range(done, len(steps)):
+        since = time.perf_counter()
+        if not run.advance(index):
+            break
+        rows = run.latest
+        for process, at in run.processes.items():
+            rows[process] = rows.get(process, {}) | observables(at)
+            if index in sharp and problem.has_loss:
+                rows[process]["sharpness"] = sharpness(problem, at)
+        statistics = {name: asdict(part) for name, part in run.statistics.items()}
+        now = time.perf_counter()
+        seconds = before + now - started
+        store.keep(training.name, index, rows, run.state, run.ended, statistics, seconds)
+        rate = (_evaluations(run) - evaluations) / (now - since)
+        evaluations = _evaluations(run)
+        watch(
+            Update(
+                training, index + 1, len(steps), int(steps[index]), rows, statistics, seconds, rate
+            )
+        )
+        if stopping() and index + 1 < len(steps):
+            raise Stopped
+    flows = {lane.name: lane.status for lane in run.lanes if lane.status != Status.COMPLETED}
+    ended = [f"{name} {status}" for name, status in flows.items()]
+    if run.status != Status.COMPLETED:
+        ended = [f"descent {run.status}", *ended]
+    store.finish(training.name, "; ".join(ended) or str(Status.COMPLETED))
+
+
+def _evaluations(run: LockStep) -> int:
+    return sum(part.gradient_evaluations or 0 for part in run.statistics.values())
+
+
+def observables(params: PyTree) -> dict[str, float]:
+    """The charges of the symmetric layers: squared norm, and sum of weights with its length."""
+    return {name: float(value) for name, value in _observables(params).items()}
+
+
+@eqx.filter_jit
+def _observables(params: PyTree) -> dict[str, Any]:
+    readout = params[TRANSLATION_INVARIANT]
+    total = jnp.sum(readout)
+    return {
+        "squared_norm": jnp.sum(params[SCALE_INVARIANT] ** 2),
+        "sum_of_weights": total,
+        "perpendicular": jnp.abs(total) / jnp.sqrt(readout.size),
+    }
