@@ -297,7 +297,7 @@ class _Lane:
     def resume(self, ended: dict[str, str], restart: int | None, records: np.ndarray) -> None:
         """Makes the lane what it was when it stood as given, except for its state."""
         self.status = Status[ended["flow"]]
-        if "prediction restarted_" in ended:
+        if restart is not None and "prediction restarted_" in ended:
             index = int(np.searchsorted(records, restart))
             self.predictions["restarted_"] = (self._prediction(self.at_record, index), index)
         statuses = {prefix: Status[ended[f"prediction {prefix}"]] for prefix in self.predictions}

@@ -69,6 +69,11 @@ class Configuration:
             for value in getattr(self, name):
                 _require_positive(name, value)
         _require_positive("large_learning_rate", self.large_learning_rate)
+        if self.large_learning_rate in self.learning_rates:
+            raise ValueError(
+                f"`large_learning_rate` must not be one of `learning_rates`, got "
+                f"{self.large_learning_rate:g}: it is a further one, beyond them"
+            )
         if self.rtol is not None:
             _require_positive("rtol", self.rtol)
         _require_distinct("orders", self.orders)

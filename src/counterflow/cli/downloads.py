@@ -1,0 +1,32 @@
+"""What is seen of a download."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ..data import dataset
+
+
+@contextmanager
+def download_view(console: Console, quiet: bool) -> Iterator[dataset.Progress]:
+    """A function that is told of every file how much of it has come, and draws a bar."""
+    if quiet:
+        yield dataset.silent
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks = {}
+
+        def progress(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(f"downloading {file}", total=total or None)
+            bars.update(tasks[file], completed=done, total=total or None)
+
+        yield progress

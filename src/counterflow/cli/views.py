@@ -1,0 +1,141 @@
+"""What is seen of a run while it is at work: a live table in a terminal, else plain lines."""
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..experiments.reproduce import Watcher
+from ..report.report import duration
+from ..runs.training import Training, Update
+
+#: Seconds between two plain lines about one training.
+_INTERVAL = 10.0
+
+
+class PlainView(Watcher):
+    """One line for every part that is done, and now and then one in between."""
+
+    def __init__(self, console: Console):
+        self.console, self.todo, self.done = console, 0, 0
+        self._since = self._spoke = time.perf_counter()
+
+    def planned(self, trainings: Sequence[Training], results: Sequence[str]) -> None:
+        self.todo = len(trainings) + len(results)
+
+    def started(self, what: str) -> None:
+        self._since = self._spoke = time.perf_counter()
+        self._print(f"[{self.done + 1}/{self.todo}] {what}")
+
+    def finished(self, what: str) -> None:
+        self.done += 1
+        took = duration(time.perf_counter() - self._since)
+        self._print(f"[{self.done}/{self.todo}] {what}: done in {took}")
+
+    def recorded(self, update: Update) -> None:
+        now = time.perf_counter()
+        if now - self._spoke < _INTERVAL:
+            return
+        self._spoke = now
+        flow = update.rows.get("flow 0", {})
+        self._print(
+            f"    step {update.step:,} of {update.training.steps:,}, loss "
+            f"{update.rows['descent']['loss']:.4g}, error of gradient flow "
+            f"{flow.get('error', float('nan')):.2e}, {update.rate:,.0f} gradients/s, "
+            f"{_remaining(update, now - self._since)}"
+        )
+
+    def said(self, message: str) -> None:
+        self._print(message)
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveView(Watcher):
+    """A table of the processes of the training at work, redrawn at every record."""
+
+    def __init__(self, console: Console):
+        self.console, self.todo, self.done = console, 0, 0
+        self._live = Live(console=console, refresh_per_second=4)
+        self._since, self._what = time.perf_counter(), ""
+        self._update: Update | None = None
+        self._before: tuple[float, dict[str, int]] = (0.0, {})
+
+    def __enter__(self) -> "LiveView":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.update(Text(""))
+        self._live.__exit__(None, None, None)
+
+    def planned(self, trainings: Sequence[Training], results: Sequence[str]) -> None:
+        self.todo = len(trainings) + len(results)
+
+    def started(self, what: str) -> None:
+        self._since, self._what, self._update = time.perf_counter(), what, None
+        self._before = (self._since, {})
+        self._draw()
+
+    def finished(self, what: str) -> None:
+        self.done += 1
+        took = duration(time.perf_counter() - self._since)
+        self._live.console.print(
+            f"[{self.done}/{self.todo}] {what}: done in {took}", markup=False, highlight=False
+        )
+
+    def recorded(self, update: Update) -> None:
+        self._update = update
+        self._draw()
+
+    def said(self, message: str) -> None:
+        self._live.console.print(message, markup=False, highlight=False)
+
+    def _draw(self) -> None:
+        heading = f"[{self.done + 1}/{self.todo}] {self._what}"
+        update = self._update
+        if update is None:
+            note = Text(f"{heading}: compiling and computing", style="bold")
+            self._live.update(note)
+            return
+        now = time.perf_counter()
+        heading += (
+            f": record {update.done} of {update.total}, "
+            f"{_remaining(update, now - self._since)} for this part"
+        )
+        self._live.update(Group(Text(heading, style="bold"), self._table(update, now)))
+
+    def _table(self, update: Update, now: float) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for column in ("process", "step", "time", "loss", "error", "gradients", "gradients/s"):
+            table.add_column(column, justify="left" if column == "process" else "right")
+        since, before = self._before
+        counts = {n: part["gradient_evaluations"] or 0 for n, part in update.statistics.items()}
+        for name, count in counts.items():
+            rows = update.rows.get(name, {})
+            loss = rows.get("loss", rows.get("flow_loss"))
+            error = rows.get("error")
+            rate = (count - before.get(name, 0)) / max(now - since, 1e-9)
+            table.add_row(
+                name,
+                f"{update.step:,}",
+                f"{update.step * update.training.learning_rate:g}",
+                "" if loss is None else f"{loss:.5g}",
+                "" if error is None else f"{error:.2e}",
+                f"{count:,}",
+                f"{rate:,.0f}",
+            )
+        self._before = (now, counts)
+        return table
+
+
+def _remaining(update: Update, elapsed: float) -> str:
+    """How long a training will take, by how long it took."""
+    if update.done >= update.total:
+        return "done"
+    left = (update.total - update.done) * max(elapsed, update.seconds) / max(update.done, 1)
+    return f"about {duration(left)} left"

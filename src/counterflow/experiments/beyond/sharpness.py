@@ -1,0 +1,67 @@
+"""Does descent take flatter paths than gradient flow (Appendix C) or sharper ones (Appendix D)?"""
+
+import numpy as np
+
+from ...runs.configuration import Configuration
+from ...runs.run import Run, TrainingSeries
+from ...runs.training import Training
+from ..curves import TIME, flow_name, order_role, scientific
+from ..experiment import Experiment
+from ..finding import Claim, Curve, Finding, Panel
+from ..trainings import at_weight_decay, series
+
+
+def _trainings(configuration: Configuration) -> tuple[Training, ...]:
+    return at_weight_decay(configuration, configuration.weight_decays[0])
+
+
+def panel(known: TrainingSeries) -> Panel:
+    """The sharpness along descent and along the flows, where it was measured."""
+    where = np.isfinite(known("descent", "sharpness"))
+    times = known.times[where]
+    curves = [
+        Curve(flow_name(order), order_role(order), times, known.flow(order, "sharpness")[where])
+        for order in known.training.orders
+    ]
+    measured = known("descent", "sharpness")[where]
+    curves.append(Curve("gradient descent", "descent", times, measured, points=True))
+    title = f"η = {known.training.learning_rate:g}, λ = {known.training.weight_decay:g}"
+    return Panel(title, TIME, "largest eigenvalue of H + λI", tuple(curves))
+
+
+def _finding(run: Run) -> Finding:
+    known = [series(run, one) for one in _trainings(run.configuration)]
+    flatter, closer, said = [], [], []
+    for one in known:
+        descent, flow, motion = (
+            one(process, "sharpness")[1:] for process in ("descent", "flow 0", "flow 1")
+        )
+        where = np.isfinite(descent) & np.isfinite(flow) & np.isfinite(motion)
+        descent, flow, motion = descent[where], flow[where], motion[where]
+        ratios = descent / flow
+        flatter.append(bool(np.all(ratios < 1)))
+        closer.append(bool(np.all(np.abs(motion - descent) < np.abs(flow - descent))))
+        said.append(f"{scientific(float(ratios.min()))} … {scientific(float(ratios.max()))}")
+    rates = ", ".join(f"{one.training.learning_rate:g}" for one in known)
+    return Finding(
+        "sharpness",
+        "Sharpness along descent and its flows",
+        "The paper's appendices disagree on whether descent prefers flatter or sharper paths than "
+        "gradient flow. Measured: the largest eigenvalue of H + λI along each.",
+        (
+            Claim(
+                f"descent is flatter than gradient flow at every time, η = {rates}",
+                f"sharpness of descent over gradient flow's: {'; '.join(said)}",
+                all(flatter),
+            ),
+            Claim(
+                "the equation of motion has descent's sharpness more nearly than gradient flow",
+                f"at {sum(closer)} of {len(closer)} learning rates at every time",
+                all(closer),
+            ),
+        ),
+        tuple(map(panel, known)),
+    )
+
+
+EXPERIMENT = Experiment("sharpness", _finding, _trainings)

@@ -1,0 +1,1 @@
+"""The figures and the table of the paper, one file each."""

@@ -1,0 +1,73 @@
+"""Figure 4: the counter term reduces the error, and so does a smaller learning rate."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ...runs.configuration import Configuration
+from ...runs.run import Run, TrainingSeries
+from ...runs.training import Training
+from ..curves import error_panel, flow_name, largest, scientific
+from ..experiment import Experiment
+from ..finding import Claim, Finding
+from ..trainings import at_weight_decay, series
+
+
+def small_rates(run: Run, weight_decay: float) -> list[TrainingSeries]:
+    """All trainings at a weight decay but the one at the largest learning rate, if there are."""
+    at = [series(run, one) for one in at_weight_decay(run.configuration, weight_decay)]
+    at.sort(key=lambda known: -known.training.learning_rate)
+    return at[1:] or at
+
+
+def _trainings(configuration: Configuration) -> tuple[Training, ...]:
+    return at_weight_decay(configuration, configuration.weight_decays[-1])
+
+
+def claims(at: Sequence[TrainingSeries], quantity: str) -> tuple[Claim, ...]:
+    """What is claimed of several learning rates, the largest first."""
+    errors = {
+        order: [largest(known.flow(order, quantity)) for known in at]
+        for order in at[0].training.orders
+    }
+    decay = at[0].training.weight_decay
+    rates = ", ".join(f"{known.training.learning_rate:g}" for known in at)
+    where = f"at η = {rates}, λ = {decay:g}"
+
+    def listed(order: int) -> str:
+        return f"{flow_name(order)} {', '.join(map(scientific, errors[order]))}"
+
+    found = [
+        Claim(
+            f"order {order} is closer to descent than order {order - 1}, {where}",
+            f"largest error: {listed(order - 1)}; {listed(order)}",
+            all(b < a for a, b in zip(errors[order - 1], errors[order], strict=True)),
+        )
+        for order in errors
+        if order - 1 in errors
+    ]
+    if len(at) > 1:
+        found.append(
+            Claim(
+                f"a smaller learning rate gives a smaller error, {where}",
+                "; ".join(map(listed, errors)),
+                all(b < a for row in errors.values() for a, b in pairwise(row)),
+            )
+        )
+    return tuple(found)
+
+
+def _finding(run: Run) -> Finding:
+    decay = run.configuration.weight_decays[-1]
+    at = small_rates(run, decay)
+    return Finding(
+        "figure4",
+        "Figure 4: the error of gradient flow and of the equation of motion",
+        f"Figure 3 magnified: the smaller learning rates, λ = {decay:g}. Every counter term takes "
+        "the error down, and the more so the smaller the learning rate. Orders beyond the first "
+        "are not in the paper.",
+        claims(at, "error"),
+        (error_panel(at),),
+    )
+
+
+EXPERIMENT = Experiment("figure4", _finding, _trainings)

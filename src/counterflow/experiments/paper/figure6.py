@@ -1,0 +1,53 @@
+"""Figure 6: the mean of a translation-invariant layer decays to zero."""
+
+import numpy as np
+
+from ...runs.run import Run, TrainingSeries
+from ..curves import by_pair, scientific
+from ..experiment import Experiment
+from ..finding import Claim, Curve, Finding
+from ..trainings import all_pairs, series
+
+
+def exact(known: TrainingSeries) -> np.ndarray:
+    """`‖θ_⊥‖` under descent, exactly: `(1 − ηλ)^k` times that at the start."""
+    rate = known.training.learning_rate * known.training.weight_decay
+    return known("descent", "perpendicular")[0] * np.exp(known.steps * np.log1p(-rate))
+
+
+def _finding(run: Run) -> Finding:
+    known = [series(run, one) for one in all_pairs(run.configuration)]
+    sizes = [one("descent", "perpendicular") for one in known]
+    off = max(
+        float(np.max(np.abs(size / exact(one) - 1))) for one, size in zip(known, sizes, strict=True)
+    )
+    rising = sum(int(np.sum(np.diff(size) >= 0)) for size in sizes)
+    panel = by_pair(
+        known,
+        lambda one: one("descent", "perpendicular"),
+        "‖θ_⊥‖ of the readout",
+        log=True,
+        against_step=True,
+    )
+    curves = tuple(
+        Curve("exact, (1 − ηλ)^k", "exact", one.steps.astype(float), exact(one)) for one in known
+    )
+    return Finding(
+        "figure6",
+        "Figure 6: decay of the translation-invariant layer's mean",
+        "θ_⊥ is the part of the readout's weights that the loss does not see. Under descent it "
+        "decays by the factor 1 − ηλ at every step, whatever the data: learning rates and weight "
+        "decays with one product ηλ fall on one line.",
+        (
+            Claim("‖θ_⊥‖ falls at every record", f"{rising} rises", rising == 0),
+            Claim(
+                "‖θ_⊥‖ is (1 − ηλ)^k times that at the start, to 1e-11",
+                f"off by at most {scientific(off)}",
+                off < 1e-11,
+            ),
+        ),
+        (type(panel)(**{**panel.__dict__, "curves": (*panel.curves, *curves)}),),
+    )
+
+
+EXPERIMENT = Experiment("figure6", _finding, all_pairs)

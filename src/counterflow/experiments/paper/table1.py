@@ -1,0 +1,67 @@
+"""Table 1: the decay rates of ‖θ_⊥‖, measured, predicted, printed and exact."""
+
+import numpy as np
+
+from ...runs.run import Run, TrainingSeries
+from ..decay_rates import Row, row_claims
+from ..experiment import Experiment
+from ..finding import Claim, Finding, Table
+from ..trainings import all_pairs, series
+
+
+def measured(known: TrainingSeries) -> Row:
+    """The decay rate in one training, by a least-squares fit as in the paper."""
+    size = known("descent", "perpendicular")
+    slope, _ = np.polyfit(known.steps, np.log(size / size[0]), 1)
+    settings = known.training
+    return Row(settings.learning_rate, settings.weight_decay, -float(slope))
+
+
+def _finding(run: Run) -> Finding:
+    rows = [measured(series(run, one)) for one in all_pairs(run.configuration)]
+    off = max(abs(row.measured / row.exact - 1) for row in rows)
+
+    def cells(row: Row) -> tuple[str, ...]:
+        printed = "" if row.printed is None else f"{row.printed:.16e}"
+        return (
+            f"{row.learning_rate:g}, {row.weight_decay:g}",
+            f"{row.predicted(0):.10e}",
+            f"{row.predicted(1):.10e}",
+            f"{row.predicted(2):.10e}",
+            f"{row.measured:.16e}",
+            f"{row.exact:.16e}",
+            f"{abs(row.measured / row.exact - 1):.0e}",
+            printed,
+            f"{row.single_precision:.16e}",
+        )
+
+    claims = row_claims(tuple(rows))
+    return Finding(
+        "table1",
+        "Table 1: decay rates of ‖θ_⊥‖",
+        "The rate per step at which ‖θ_⊥‖ decays: by gradient flow, by the equation of motion of "
+        "the first and second order, by descent as measured (a least-squares fit, as in the "
+        "paper), exactly, and as the paper prints it. The paper's experiment is what descent does "
+        "with a learning rate in single precision.",
+        tuple(
+            Claim(text, f"descent is off from −log(1 − ηλ) by at most {off:.0e}", holds)
+            for text, holds in claims.items()
+        ),
+        table=Table(
+            (
+                "η, λ",
+                "gradient flow",
+                "EoM (γ = 1)",
+                "γ = 2",
+                "descent, measured",
+                "exact, −log(1 − ηλ)",
+                "off by",
+                "the paper's experiment",
+                "−log(1 − float32(η)λ)",
+            ),
+            tuple(map(cells, rows)),
+        ),
+    )
+
+
+EXPERIMENT = Experiment("table1", _finding, all_pairs)
