@@ -7,16 +7,21 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test lint format bench figures clean
+.PHONY: help reproduce test test-browser lint format bench figures clean
 
 help: ## list these commands
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-reproduce: .venv/.installed ## run the main job: the accuracy of every order
+reproduce: .venv/.installed ## run every experiment of the paper on digits and write the report, in about two minutes
 	$(BIN)/counterflow reproduce
 
 test: lint ## run the linter, the type checker, tests and doctests
 	$(BIN)/pytest
+	@echo "left out: the report in a browser (make test-browser)"
+
+test-browser: .venv/.installed ## test the report in headless Chromium (Debian: chromium, chromium-driver)
+	@command -v chromedriver >/dev/null || { echo "this needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
+	$(BIN)/pytest tests/browser -m browser -n 0
 
 lint: .venv/.installed ## run the linter and the type checker alone
 	$(BIN)/ruff check

@@ -42,7 +42,7 @@ def error_panel(
         Curve(
             f"{flow_name(order)}, η = {one.training.learning_rate:g}",
             order_role(order),
-            one.times,
+            one.steps.astype(float),
             one.flow(order, quantity),
             variant=variant,
         )
@@ -50,7 +50,7 @@ def error_panel(
         for order in one.training.orders
         if orders is None or order in orders
     ]
-    return Panel(title, TIME, y_title, tuple(curves), y_scale="log")
+    return Panel(title, STEP, y_title, tuple(curves), y_scale="log")
 
 
 def prediction_panel(known: TrainingSeries) -> Panel:

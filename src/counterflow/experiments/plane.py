@@ -1,5 +1,6 @@
 """Paths of descent and of its flows in a plane, for figures that can be looked at whole."""
 
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,9 +36,11 @@ def paths(
     between = learning_rate * np.arange(POINTS_PER_STEP * steps + 1) / POINTS_PER_STEP
     descent = solve(GradientDescent(problem, learning_rate), params, every)
     found = {"descent": np.asarray(descent.params).tolist()}
-    for order in orders:
-        flow = EquationOfMotion(problem, learning_rate, order)
-        found[f"order {order}"] = np.asarray(
-            solve(flow, params, between, rtol=1e-10).params
-        ).tolist()
+    with warnings.catch_warnings():
+        # A picture may well begin where the series does not converge.
+        warnings.simplefilter("ignore", UserWarning)
+        for order in orders:
+            flow = EquationOfMotion(problem, learning_rate, order)
+            path = solve(flow, params, between, rtol=1e-10).params
+            found[f"order {order}"] = np.asarray(path).tolist()
     return found

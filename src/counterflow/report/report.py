@@ -46,14 +46,12 @@ def report(run: Run, findings: Sequence[Finding]) -> Report:
     """What the page of a run tells."""
     configuration = run.configuration
     failing = [finding for finding in findings if not finding.holds]
-    claims = [claim for finding in findings for claim in finding.claims]
-    holding = sum(claim.holds for claim in claims)
     evaluations, seconds = total_cost(run)
     return Report(
         title="Toward an equation of motion of gradient descent, reproduced",
         subtitle=(
-            f"{configuration.data}, size {configuration.size}: {holding} of {len(claims)} claims "
-            f"hold, in {evaluations:,} gradient evaluations and {duration(seconds)}"
+            f"{configuration.data}, size {configuration.size}: {evaluations:,} gradient "
+            f"evaluations in {duration(seconds)}"
         ),
         findings=tuple(findings),
         settings=_settings(run),
@@ -84,7 +82,7 @@ def total_cost(run: Run) -> tuple[int, float]:
 def duration(seconds: float) -> str:
     """A time in words.
 
-    >>> duration(8.2), duration(200), duration(9000)
+    >>> duration(8.2), duration(200.0), duration(9000.0)
     ('8 s', '3 min 20 s', '2 h 30 min')
     """
     minutes, rest = divmod(round(seconds), 60)

@@ -1,6 +1,7 @@
 """How figures look: one set of colours and sizes for all of them."""
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 # Distinguishable in print and for most kinds of colour blindness (Okabe & Ito, 2008).
 ORANGE, GREEN, BLUE, GREY = "#E69F00", "#009E73", "#0072B2", "#999999"
@@ -26,3 +27,70 @@ def themed(chart: Any) -> Any:
         )
         .configure_title(fontSize=12, anchor="start", fontWeight="normal")
     )
+
+
+class Look(NamedTuple):
+    """How a curve is drawn: its colours on white and on a dark page, dashes, width and marks."""
+
+    colour: str
+    dark: str
+    dash: tuple[int, ...] = (1, 0)
+    width: float = 1.8
+    points: bool = False
+
+
+# What each role looks like in every figure. Colours stand out from their page at least 3 to 1,
+# except behind the curves; roles that meet in one figure also differ in dash or width. What was
+# measured lies broad under the predictions that are to match it.
+ROLES = {
+    "descent": Look("#8A8F97", "#8F959E", width=5),
+    "order 0": Look("#D55E00", "#FF9248"),
+    "order 1": Look("#0072B2", "#5DB7F0"),
+    "order 2": Look("#00875F", "#2FCB9A"),
+    "order 3": Look("#A8437F", "#EE9BCB"),
+    "order 4": Look("#857000", "#DEC94F"),
+    "local": Look("#BE6E00", "#FFB84D", (2, 2), 2.2),
+    "restarted": Look("#0B7F5B", "#38CFA0", (8, 3, 2, 3), 2),
+    "propagated": Look("#0A69A8", "#66BDF2", (6, 3), 2),
+    "exact": Look("#1B1F24", "#F4F6F8", (5, 3), 1.6),
+    "solver": Look("#737B84", "#9AA3AD", (1, 3), 1.6),
+    "background": Look("#D3D7DC", "#3A424C", width=0.8),
+}
+
+# Further curves of one role are paler, up to half, and dashed in their own way.
+_PALER = (0.0, 0.25, 0.4, 0.5)
+_DASHES = ((6, 2), (3, 2), (9, 2, 2, 2))
+
+# The two pages that curves are drawn on.
+WHITE, DARK = "#FFFFFF", "#14181D"
+
+
+def look(role: str, variant: int = 0) -> Look:
+    """How a curve of a role is drawn; further variants are paler and dashed.
+
+    Example:
+        >>> look("order 1").colour, look("order 1", 1).colour
+        ('#0072B2', '#4095C5')
+    """
+    first = ROLES[role]
+    if variant == 0:
+        return first
+    share = _PALER[min(variant, len(_PALER) - 1)]
+    return first._replace(
+        colour=_mixed(first.colour, WHITE, share),
+        dark=_mixed(first.dark, DARK, share),
+        dash=_DASHES[(variant - 1) % len(_DASHES)],
+    )
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    """A colour with a share of another."""
+    pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(other[1:]), strict=True)
+    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in pairs)
+
+
+@cache
+def palette() -> dict[str, str]:
+    """The colour on a dark page of every colour on white that a curve may have."""
+    looks = (look(role, variant) for role in ROLES for variant in range(len(_PALER)))
+    return {one.colour: one.dark for one in looks}

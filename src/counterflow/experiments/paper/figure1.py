@@ -7,20 +7,38 @@ from jaxtyping import Array
 
 from ...problem.problem import Problem
 from ...runs.run import Run
-from ..curves import flow_name, order_role, scientific
+from ..curves import TIME, flow_name, order_role, scientific
 from ..experiment import Experiment, Setting
 from ..finding import Claim, Curve, Finding, Panel
-from ..plane import paths
+from ..plane import POINTS_PER_STEP, paths
 
-LEARNING_RATE, STEPS, START, ORDERS = 0.4, 25, (1.0, 4.5), (0, 1, 2)
-# f = (a u² + b x²)/2 with u = y − c x²/2: a curved valley, its level sets known in closed form.
-STEEP, FLAT, BEND = 1.0, 0.05, 0.2
+LEARNING_RATE, STEPS, START, ORDERS = 0.1, 90, (0.091, 1.0), (0, 1, 2)
+#: The part of the plane that is shown.
+_LEFT, _RIGHT, _BOTTOM, _TOP = -1.4, 1.4, -0.35, 1.1
 
 
 def loss(point: Array) -> Array:
-    """A curved valley in two parameters."""
+    """Two valleys, at `u = x − y² = ±1`, with a curved ridge between them."""
     x, y = point
-    return (STEEP * (y - BEND * x**2 / 2) ** 2 + FLAT * x**2) / 2
+    u = x - y**2
+    return u**4 / 4 - u**2 / 2 + 2 * y**2
+
+
+def level_set(value: float) -> list[np.ndarray]:
+    """The closed lines on which the loss has a value, as far as they are shown."""
+    root = np.sqrt(1 + 4 * value)
+    inner, outer = np.sqrt(np.maximum(1 - root, 0)), np.sqrt(1 + root)
+    # Below the ridge there is a line around each valley, above it one around both.
+    ranges = [(-outer, outer)] if value >= 0 else [(inner, outer), (-outer, -inner)]
+    angle = np.linspace(0, 2 * np.pi, 241)
+    lines = []
+    for low, high in ranges:
+        u = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
+        y = np.sign(np.sin(angle)) * np.sqrt(np.maximum(value + u**2 / 2 - u**4 / 4, 0) / 2)
+        x = u + y**2
+        shown = (x > _LEFT) & (x < _RIGHT) & (y > _BOTTOM) & (y < _TOP)
+        lines.append(np.where(shown, [x, y], np.nan))
+    return lines
 
 
 def compute(setting: Setting) -> dict[str, Any]:
@@ -29,46 +47,47 @@ def compute(setting: Setting) -> dict[str, Any]:
     return paths(Problem(loss), START, LEARNING_RATE, STEPS, ORDERS)
 
 
-def level_set(value: float) -> np.ndarray:
-    """The points where the loss has a value."""
-    angle = np.linspace(0, 2 * np.pi, 181)
-    x = np.sqrt(2 * value / FLAT) * np.cos(angle)
-    u = np.sqrt(2 * value / STEEP) * np.sin(angle)
-    return np.array([x, u + BEND * x**2 / 2])
-
-
 def _finding(run: Run) -> Finding:
     found = {name: np.array(path) for name, path in run.results["figure1"].items()}
-    descent = found["descent"][:: len(found["descent"]) // STEPS]
-    every = (len(found["order 0"]) - 1) // STEPS
-    off = [
-        float(np.max(np.linalg.norm(found[f"order {order}"][::every] - descent, axis=1)))
-        for order in ORDERS
+    descent = found["descent"]
+    flows = {order: found[f"order {order}"] for order in ORDERS}
+    away = {
+        order: np.linalg.norm(path[::POINTS_PER_STEP] - descent, axis=1)
+        for order, path in flows.items()
+    }
+    lines = [line for value in (-0.2, -0.1, 0, 0.2, 0.6, 1.2, 2) for line in level_set(value)]
+    plane = [Curve("level sets", "background", *line) for line in lines]
+    plane.append(Curve("gradient descent", "descent", *descent.T))
+    # Beyond order 1 the paths could not be told from one another.
+    plane += [
+        Curve(flow_name(order), order_role(order), *path.T)
+        for order, path in flows.items()
+        if order < 2
     ]
-    # Only what lies in the part of the plane that the paths cross.
-    levels = [level_set(value) for value in (0.02, 0.1, 0.3, 0.8, 1.8, 3.5, 6, 9.5)]
-    shown = [
-        np.where((x > -0.6) & (x < 3) & (y < 5) & (y > -0.4), (x, y), np.nan) for x, y in levels
+    times = LEARNING_RATE * np.arange(STEPS + 1)
+    errors = [
+        Curve(flow_name(order), order_role(order), times, error) for order, error in away.items()
     ]
-    curves = [Curve("level sets", "background", x, y) for x, y in shown]
-    curves += [
-        Curve(flow_name(order), order_role(order), *found[f"order {order}"].T) for order in ORDERS
-    ]
-    curves.append(Curve("gradient descent", "descent", *descent.T, points=True))
+    ends = [float(error[-1]) for error in away.values()]
+    said = ", ".join(map(scientific, ends))
     return Finding(
         "figure1",
         "Figure 1: what the counter term is for",
-        f"Two parameters in a curved valley, η = {LEARNING_RATE:g}: the steps of gradient descent, "
-        "gradient flow from the same start, which misses them, and the equation of motion, which "
-        "does not. In the paper this is a sketch; here it is computed.",
+        f"Two parameters on a ridge between two valleys, η = {LEARNING_RATE:g}. Gradient flow ends "
+        "in another valley than the steps of gradient descent that it stands for; the equation of "
+        "motion ends where they do. In the paper this is a sketch; here it is computed.",
         (
             Claim(
-                "the equation of motion stays three times closer to descent than gradient flow",
-                f"farthest apart: {', '.join(map(scientific, off))} for γ = 0, 1, 2",
-                off[1] < off[0] / 3,
+                "gradient flow ends in another valley than descent, the equation of motion in the "
+                "same",
+                f"distance from descent at the end: {said} for γ = {', '.join(map(str, ORDERS))}",
+                ends[0] > 1 and max(ends[1:]) < 0.1,
             ),
         ),
-        (Panel("", "θ₁", "θ₂", tuple(curves), plane=True),),
+        (
+            Panel("the plane of both parameters", "θ₁", "θ₂", tuple(plane), plane=True),
+            Panel("distance from descent", TIME, "error ‖e_k‖", tuple(errors), y_scale="log"),
+        ),
     )
 
 

@@ -45,16 +45,16 @@ def _finding(run: Run) -> Finding:
     between = LEARNING_RATE * np.arange(len(found["order 0"])) / POINTS_PER_STEP
     reach = np.array([-1.2, 1.2])
     plane = [Curve("θ_⊥ = 0", "background", reach, -reach)]
+    plane.append(Curve("gradient descent", "descent", *descent.T, points=True))
     plane += [
         Curve(flow_name(order), order_role(order), *found[f"order {order}"].T) for order in ORDERS
     ]
-    plane.append(Curve("gradient descent", "descent", *descent.T, points=True))
-    decay = [
+    times = LEARNING_RATE * steps
+    decay = [Curve("gradient descent", "descent", times, size["descent"], points=True)]
+    decay += [
         Curve(flow_name(order), order_role(order), between, size[f"order {order}"])
         for order in ORDERS
     ]
-    times = LEARNING_RATE * steps
-    decay.append(Curve("gradient descent", "descent", times, size["descent"], points=True))
     decay.append(Curve("exact, (1 − ηλ)^k", "exact", times, exact))
     return Finding(
         "figure5",

@@ -1,5 +1,7 @@
 """Figure 6: the mean of a translation-invariant layer decays to zero."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...runs.run import Run, TrainingSeries
@@ -46,7 +48,7 @@ def _finding(run: Run) -> Finding:
                 off < 1e-11,
             ),
         ),
-        (type(panel)(**{**panel.__dict__, "curves": (*panel.curves, *curves)}),),
+        (replace(panel, curves=(*panel.curves, *curves)),),
     )
 
 
