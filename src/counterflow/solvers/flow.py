@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
 from ..problem.tree import is_finite, norm, rms
+from .rock4 import ROCK4, after_rejection
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where
@@ -250,6 +251,12 @@ def _attempt(
     def chosen(new, old):
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, old)
 
+    next_solver_state = chosen(solver_state, state.solver_state)
+    if isinstance(solver, ROCK4):
+        retry = after_rejection(state.solver_state, solver_state)
+        next_solver_state = jax.tree.map(
+            lambda a, b: jnp.where(keep, a, b), next_solver_state, retry
+        )
     accepted = state.accepted + keep
     rejected = state.rejected + ~keep
     vanished = ~keep & ~(step_size >= shortest)  # also a step that is not a number
@@ -269,7 +276,7 @@ def _attempt(
         step_start=jnp.where(keep, state.time, state.step_start),
         dense_info=chosen(dense_info, state.dense_info) if integrator.dense else None,
         step_size=step_size,
-        solver_state=chosen(solver_state, state.solver_state),
+        solver_state=next_solver_state,
         controller_state=chosen(controller_state, state.controller_state),
         made_jump=jnp.where(keep, made_jump, state.made_jump),
         accepted=accepted,
@@ -292,6 +299,8 @@ def _error_order(solver: diffrax.AbstractSolver) -> Any:
 
 def velocity_evaluations(solver: diffrax.AbstractSolver, state: FlowState) -> int | None:
     """How often the velocity was evaluated to reach a state; `None` for implicit solvers."""
+    if isinstance(solver, ROCK4):
+        return 1 + int(state.solver_state.evaluations)
     attempts = int(state.accepted) + int(state.rejected)
     per_attempt = _per_attempt(solver)
     if per_attempt is None:

@@ -1,0 +1,215 @@
+"""ROCK4 as a diffrax solver: for flows that are mildly stiff, where stability limits the step.
+
+An explicit method of `s` stages that is stable up to `0.35 s²` over the spectral radius, so that a
+step grows with the square of its cost. The number of stages is chosen for every step; the spectral
+radius is estimated along the way, by power iterations on differences of the velocity.
+"""
+
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..problem.tree import add_scaled, norm, rounding_of, scaled, weighted_sum
+from .rock4_coefficients import STAGES, coefficients
+
+# How many accepted steps the estimate of the spectral radius serves.
+_REFRESH = 20
+# The iterations of an estimate: from nothing, and when the vector of the last one is at hand.
+_FIRST, _WARM = 40, 8
+# An estimate from below is raised by so much.
+_SAFETY = 1.1
+
+
+class Rock4State(NamedTuple):
+    """What a step hands on to the next.
+
+    Attributes:
+        velocity: The velocity where the step ended.
+        direction: The vector of the power iteration, of length one.
+        radius: The spectral radius, estimated.
+        age: Accepted steps since it was estimated.
+        evaluations: How often the velocity was evaluated, in rejected steps too.
+    """
+
+    velocity: PyTree
+    direction: PyTree
+    radius: Float[Array, ""]
+    age: Int[Array, ""]
+    evaluations: Int[Array, ""]
+
+
+class _Table(NamedTuple):
+    """The coefficients of all methods, padded to one length."""
+
+    stages: np.ndarray
+    reach: np.ndarray
+    recurrence: np.ndarray
+    matrix: np.ndarray
+    weights: np.ndarray
+    error: np.ndarray
+
+
+@cache
+def _table() -> _Table:
+    methods = [coefficients(stages) for stages in STAGES]
+    longest = max(len(method.recurrence) for method in methods)
+    padded = [
+        np.pad(method.recurrence, ((0, longest - len(method.recurrence)), (0, 0)))
+        for method in methods
+    ]
+    return _Table(
+        np.array([method.stages for method in methods]),
+        np.array([method.reach for method in methods]),
+        np.array(padded),
+        *(np.array([getattr(m, name) for m in methods]) for name in ("matrix", "weights", "error")),
+    )
+
+
+class ROCK4(diffrax.AbstractAdaptiveSolver):
+    """A stabilized explicit Runge–Kutta method of order 4, after Abdulle (2002).
+
+    For equations whose Jacobian has eigenvalues near the negative real axis, as gradient flow and
+    the equation of motion have. Pass it as `solver`; `solve` chooses it by itself where it pays.
+    """
+
+    term_structure: ClassVar = diffrax.ODETerm
+    interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
+
+    def order(self, terms: Any) -> int:
+        """The order of the method; that of its error estimate is one less."""
+        del terms
+        return 4
+
+    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
+        """The velocity."""
+        return terms.vf(t0, y0, args)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Rock4State:
+        """The state before the first step, with a first estimate of the spectral radius."""
+        del t1
+        velocity = terms.vf(t0, y0, args)
+        # Not the velocity itself, which is no direction at all where the flow is at rest.
+        direction = _noise(y0)
+        radius, direction, count = _spectral_radius(
+            lambda y: terms.vf(t0, y, args), y0, velocity, direction, _FIRST
+        )
+        zero = jnp.zeros((), jnp.int32)
+        return Rock4State(velocity, direction, radius, zero, count + 1)
+
+    def step(
+        self,
+        terms: Any,
+        t0: Any,
+        t1: Any,
+        y0: PyTree,
+        args: Any,
+        solver_state: Rock4State,
+        made_jump: Any,
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], Rock4State, Any]:
+        """One step, with as many stages as stability asks for."""
+        del made_jump
+        step = t1 - t0
+        table = _table()
+
+        def estimate(state: Rock4State) -> Rock4State:
+            radius, direction, count = _spectral_radius(
+                lambda y: terms.vf(t0, y, args), y0, state.velocity, state.direction, _WARM
+            )
+            age, evaluations = jnp.zeros_like(state.age), state.evaluations + count
+            return Rock4State(state.velocity, direction, radius, age, evaluations)
+
+        state = jax.lax.cond(
+            solver_state.age >= _REFRESH, estimate, lambda state: state, solver_state
+        )
+        needed = _SAFETY * state.radius * step
+        index = jnp.searchsorted(jnp.asarray(table.reach), needed)
+        reached = index < len(STAGES)
+        index = jnp.minimum(index, len(STAGES) - 1)
+        stages = jnp.asarray(table.stages, jnp.int32)[index]
+        recurrence = jnp.asarray(table.recurrence, step.dtype)[index]
+        a21, a31, a32, a41, a42, a43 = jnp.asarray(table.matrix, step.dtype)[index]
+        weights = jnp.asarray(table.weights, step.dtype)[index]
+        error_weights = jnp.asarray(table.error, step.dtype)[index]
+
+        def velocity(y: PyTree, time: Any) -> PyTree:
+            return terms.vf(t0 + time * step, y, args)
+
+        def stage(j: Any, carry: Any) -> Any:
+            before, here, slope, back, now = carry
+            scale, keep, further = recurrence[j]
+            new = weighted_sum((scale * step, keep, further), (slope, here, before))
+            time = scale + keep * now + further * back
+            return here, new, velocity(new, time), now, time
+
+        zero = jnp.zeros((), step.dtype)
+        start = (y0, y0, state.velocity, zero, zero)
+        _, begun, k1, _, time = jax.lax.fori_loop(0, stages - 4, stage, start)
+        k2 = velocity(add_scaled(begun, step * a21, k1), time + a21)
+        k3 = velocity(weighted_sum((1, step * a31, step * a32), (begun, k1, k2)), time + a31 + a32)
+        y4 = weighted_sum((1, step * a41, step * a42, step * a43), (begun, k1, k2, k3))
+        k4 = velocity(y4, time + a41 + a42 + a43)
+        y1 = weighted_sum((1, *(step * weights)), (begun, k1, k2, k3, k4))
+        end = terms.vf(t1, y1, args)
+        error = weighted_sum(tuple(step * error_weights), (k1, k2, k3, k4, end))
+        # A step that is too long for all methods is refused, whatever its error.
+        error = scaled(jnp.where(reached, 1, jnp.inf), error)
+        new_state = Rock4State(
+            end, state.direction, state.radius, state.age + 1, state.evaluations + stages
+        )
+        return y1, error, {"y0": y0, "y1": y1}, new_state, diffrax.RESULTS.successful
+
+
+def after_rejection(kept: Rock4State, attempted: Rock4State) -> Rock4State:
+    """The state to try again from: what was learned of the radius, and what it cost, stay."""
+    # The radius may have grown beyond its estimate: it is looked at again.
+    return kept._replace(
+        direction=attempted.direction,
+        radius=attempted.radius,
+        age=jnp.full_like(kept.age, _REFRESH),
+        evaluations=attempted.evaluations,
+    )
+
+
+def _noise(like: PyTree) -> PyTree:
+    """A fixed random vector of length one."""
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    found = [
+        jax.random.normal(key, leaf.shape, leaf.dtype)
+        for key, leaf in zip(keys, leaves, strict=True)
+    ]
+    tree = jax.tree.unflatten(structure, found)
+    return scaled(1 / norm(tree), tree)
+
+
+def _spectral_radius(
+    velocity: Any, params: PyTree, at_params: PyTree, direction: PyTree, iterations: int
+) -> tuple[Float[Array, ""], PyTree, Int[Array, ""]]:
+    """The spectral radius of the Jacobian, a vector that belongs to it, and the evaluations.
+
+    By power iterations, until two estimates agree to two percent.
+    """
+    length = rounding_of(params) ** 0.5 * (1 + norm(params))
+
+    def unfinished(carry: Any) -> Any:
+        count, radius, before, _ = carry
+        return (count < iterations) & ~(jnp.abs(radius - before) <= 0.02 * radius)
+
+    def iterate(carry: Any) -> Any:
+        count, radius, _, vector = carry
+        there = velocity(add_scaled(params, length, vector))
+        image = scaled(1 / length, add_scaled(there, -1, at_params))
+        size = norm(image)
+        vector = scaled(1 / jnp.where(size > 0, size, 1), image)
+        return count + 1, size, radius, vector
+
+    zero = jnp.zeros_like(norm(params))
+    start = (jnp.zeros((), jnp.int32), zero, zero - 1, direction)
+    count, radius, before, vector = jax.lax.while_loop(unfinished, iterate, start)
+    # Of a pair of complex eigenvalues the sizes swing: the larger of two is taken.
+    return jnp.maximum(radius, before), vector, count
