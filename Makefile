@@ -37,6 +37,7 @@ bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch
 	$(BIN)/python benchmarks/find_symmetries.py
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
+	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 	$(BIN)/python docs/symmetries.py
 

@@ -1,4 +1,4 @@
-"""The README's table is the committed result of `make reproduce`, and its claims hold."""
+"""The README's table is the committed result of `make figures`, and its claims hold."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from counterflow.experiments.accuracy_by_order import AccuracyByOrder, Result, Row
 
 ROOT = Path(__file__).parent.parent
-STORED = json.loads((ROOT / "docs" / "accuracy_by_order.json").read_text())
+STORED = json.loads((ROOT / "docs" / "results" / "accuracy_by_order.json").read_text())
 
 
 def stored_result():

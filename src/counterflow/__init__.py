@@ -35,6 +35,8 @@ from .errors.predict_error import (
 from .problem.problem import Problem as Problem
 from .report.charge_plot import plot_charges as plot_charges
 from .report.plot import plot as plot
+from .runs.run import Run as Run, TrainingSeries as TrainingSeries, open_run as open_run
+from .runs.store import StoreError as StoreError
 from .solvers.interruption import RunInterrupted as RunInterrupted
 from .solvers.solve import solve as solve
 from .solvers.trajectory import (

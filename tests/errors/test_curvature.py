@@ -8,7 +8,8 @@ from jax.flatten_util import ravel_pytree
 
 import counterflow as cf
 import zoo
-from counterflow.errors.curvature import extreme_curvatures
+from counterflow.errors import curvature
+from counterflow.errors.curvature import extreme_curvatures, sharpness
 
 
 def wide_network(weight_decay):
@@ -50,6 +51,7 @@ def test_extreme_curvatures_are_the_extreme_eigenvalues(make, size, accuracy, we
     span = eigenvalues[-1] - eigenvalues[0]
     assert lowest == pytest.approx(eigenvalues[0], abs=accuracy * span)
     assert highest == pytest.approx(eigenvalues[-1], abs=accuracy * span)
+    assert sharpness(problem, params) == pytest.approx(eigenvalues[-1], abs=accuracy * span)
 
 
 def quadratic(theta, curvatures):
@@ -74,8 +76,28 @@ def test_lanczos_finds_the_ends_of_any_spectrum(curvatures):
     found = extreme_curvatures(problem, jnp.ones(len(curvatures)))
     ends = curvatures.min(), curvatures.max()
     assert found == pytest.approx(ends, abs=2e-3 * abs(curvatures).max())
+    # The largest eigenvalue, not the one that is largest in absolute value.
+    largest = sharpness(problem, jnp.ones(len(curvatures)))
+    assert largest == pytest.approx(ends[1], abs=2e-3 * abs(curvatures).max())
 
 
 def test_one_parameter_is_enough():
     problem = cf.Problem(lambda x: jnp.cos(x), weight_decay=0.5)
     assert extreme_curvatures(problem, jnp.array(0.0)) == pytest.approx((-0.5, -0.5), rel=1e-14)
+    assert sharpness(problem, jnp.array(0.0)) == pytest.approx(-0.5, rel=1e-14)
+
+
+def test_sharpness_takes_half_the_products(monkeypatch):
+    counted = []
+    product = curvature._product
+
+    def counting(*arguments):
+        counted.append(arguments)
+        return product(*arguments)
+
+    monkeypatch.setattr(curvature, "_product", counting)
+    problem, params = wide_network(0.1)
+    extreme_curvatures(problem, params)
+    both = len(counted)
+    sharpness(problem, params)
+    assert len(counted) - both < 0.7 * both

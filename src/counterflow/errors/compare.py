@@ -119,9 +119,23 @@ def compare(
 
 
 def flow_tolerances(
-    flows: list[EquationOfMotion], params: PyTree, rtol: float | None, atol: float | None
+    flows: list[EquationOfMotion],
+    params: PyTree,
+    rtol: float | None,
+    atol: float | None,
+    share: float = 1e-5,
+    coarsest: float = 1e-8,
 ) -> list[tuple[float, float]]:
-    """The tolerances for each flow, by default far below the error that is to be measured."""
+    """The tolerances for each flow, by default far below the error that is to be measured.
+
+    Args:
+        flows: The flows.
+        params: Where they start.
+        rtol: The relative tolerance of all of them, if it is given.
+        atol: The absolute one.
+        share: By default, the relative one is this part of what the first omitted term amounts to,
+        coarsest: but not more than this, in double precision.
+    """
     if rtol is not None:
         return [require_tolerances(rtol, atol, params)] * len(flows)
     problem, learning_rate = flows[0].problem, flows[0].learning_rate
@@ -130,8 +144,8 @@ def flow_tolerances(
     with np.errstate(divide="ignore", invalid="ignore"):
         omitted = np.nan_to_num(terms / terms[0], nan=1.0)
     double = rounding_of(params) < 1e-10
-    finest, coarsest = (1e-13, 1e-8) if double else (1e-5, 1e-4)
-    chosen = [float(np.clip(1e-5 * omitted[flow.order + 1], finest, coarsest)) for flow in flows]
+    finest, coarsest = (1e-13, coarsest) if double else (1e-5, 1e-4)
+    chosen = [float(np.clip(share * omitted[flow.order + 1], finest, coarsest)) for flow in flows]
     return [require_tolerances(value, atol, params) for value in chosen]
 
 

@@ -263,7 +263,8 @@ class _Lane:
         restarted = self._prediction(self.at_record, index, error)
         restarted.advance(0)
         self.predictions["restarted_"] = (restarted, index)
-        start = dict(zip(_PARTS, (float(norm(error)), 0.0, 0.0), strict=True))
+        unknown = 0.0 if self.estimate else float("nan")
+        start = dict(zip(_PARTS, (float(norm(error)), 0.0, unknown), strict=True))
         return {f"restarted_{kind}_{part}": start[part] for kind in KINDS for part in _PARTS}
 
     @property
@@ -297,6 +298,7 @@ class _Lane:
     def resume(self, ended: dict[str, str], restart: int | None, records: np.ndarray) -> None:
         """Makes the lane what it was when it stood as given, except for its state."""
         self.status = Status[ended["flow"]]
+        self.predictions.pop("restarted_", None)  # of a later state, which could not be read
         if restart is not None and "prediction restarted_" in ended:
             index = int(np.searchsorted(records, restart))
             self.predictions["restarted_"] = (self._prediction(self.at_record, index), index)

@@ -24,10 +24,12 @@ def order_role(order: int) -> Role:
 def scientific(value: float) -> str:
     """A number as the claims write it.
 
-    >>> scientific(0.000123), scientific(0.25)
-    ('1.2e-04', '0.25')
+    >>> scientific(0.000123), scientific(0.25), scientific(1512.0)
+    ('1.2e-04', '0.25', '1,512')
     """
-    return f"{value:.2g}" if 0.01 <= abs(value) < 1000 else f"{value:.1e}"
+    if 100 <= abs(value) < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if 0.01 <= abs(value) < 100 else f"{value:.1e}"
 
 
 def error_panel(

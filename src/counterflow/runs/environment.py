@@ -17,22 +17,23 @@ def environment() -> dict[str, str]:
 
 def fingerprint() -> dict[str, str]:
     """What has to be equal for two runs to agree to the last bit."""
+    flags = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
     return environment() | {
+        "scipy": version("scipy"),
         "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+        "cores": str(_cores()),
+        **{name: os.environ.get(name, "") for name in flags},
     }
 
 
 def commit() -> str:
     """The commit of the source code, or nothing where it is not a git repository."""
     folder = Path(__file__).parent
-    found = subprocess.run(
-        ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""  # there is no git
     return found.stdout.strip() if found.returncode == 0 else ""
 
 
@@ -48,6 +49,13 @@ def differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
         for name in names
         if before.get(name) != now.get(name)
     ]
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _processor() -> str:

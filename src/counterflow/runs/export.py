@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 from .run import Run
+from .store import StoreError
 
 CSV, NETCDF = "series.csv", "series.nc"
 _HEADER = (
@@ -39,6 +40,14 @@ def export_csv(run: Run, path: Path) -> Path:
 
 
 def export_netcdf(run: Run, path: Path) -> Path:
-    """Writes `to_xarray()` as netCDF, which `xarray.open_dataset` reads."""
+    """Writes `to_xarray()` as netCDF, which `xarray.open_dataset` reads.
+
+    Raises:
+        StoreError: If there are no records, for which netCDF has no form that could be read.
+    """
+    if not run.processes:
+        raise StoreError(
+            f"the run in {run.folder} has no records yet: there are no series to write"
+        )
     run.to_xarray().to_netcdf(path, engine="scipy")
     return path

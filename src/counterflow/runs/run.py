@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .configuration import Configuration
-from .store import reading
+from .store import StoreError, reading
 from .training import Training
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class Run:
             {
                 "title": f"counterflow run {self.folder.name}",
                 "configuration": self.configuration.to_json(),
-                "status": [f"{name}: {one.status}" for name, one in self.trainings.items()],
+                # One text: netCDF has no lists of them.
+                "status": "\n".join(f"{name}: {k.status}" for name, k in self.trainings.items()),
             },
         )
 
@@ -169,7 +170,10 @@ def open_run(path: str | Path) -> Run:
     folder = Path(path)
     store = reading(folder)
     try:
-        configuration = Configuration.from_json(store.header("configuration"))
+        try:
+            configuration = Configuration.from_json(store.header("configuration"))
+        except ValueError as error:
+            raise StoreError(f"cannot read the run in {folder}: {error}") from error
         trainings = {}
         for name, known in store.trainings().items():
             settings = known["settings"] | {"orders": tuple(known["settings"]["orders"])}

@@ -63,8 +63,13 @@ class Store:
 
     def header(self, name: str) -> str:
         """What is noted about the run under a name."""
-        ((value,),) = self._rows("SELECT value FROM header WHERE name = ?", name)
-        return value
+        rows = self._rows("SELECT value FROM header WHERE name = ?", name)
+        if not rows:
+            raise StoreError(
+                f"the run in {self.folder} has no {name}: it was stopped before it began; run the "
+                "command once more"
+            )
+        return rows[0][0]
 
     def sittings(self) -> list[dict[str, Any]]:
         """When the run was worked on, by which command, with which versions."""
@@ -123,6 +128,13 @@ class Store:
         with self._transaction():
             self._connection.execute(
                 "INSERT OR IGNORE INTO trainings VALUES (?, ?, ?, ?, ?, ?)", row
+            )
+        noted = self._rows("SELECT name, settings, steps FROM trainings WHERE name = ?", training)
+        if noted != [row[:3]]:
+            raise StoreError(
+                f"{training!r} in {self.folder} was begun with other settings, by another version "
+                "of counterflow: its records can be exported (counterflow export); to compute them "
+                "anew, move the folder away"
             )
 
     def keep(
@@ -210,9 +222,10 @@ class Store:
     def _delete_other_states(self) -> None:
         """Deletes the states that the database does not name."""
         named = {file for (file,) in self._rows("SELECT file FROM states")}
-        for path in (self.folder / STATES).iterdir():
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+        with _explained(self.folder):
+            for path in (self.folder / STATES).iterdir():
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -222,7 +235,7 @@ class Store:
 
 
 def reading(folder: Path) -> Store:
-    """A run on disk, open for reading, also while it is being written."""
+    """A run on disk as it is now, open for reading, also while it is being written."""
     path = folder / DATABASE
     if not path.is_file():
         raise StoreError(
@@ -231,13 +244,23 @@ def reading(folder: Path) -> Store:
         )
     with _explained(folder):
         try:
-            connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-            connection.execute("SELECT count(*) FROM header").fetchall()
+            connection = _snapshot(path, "mode=ro")
         except sqlite3.OperationalError:
             # In a folder that cannot be written to, SQLite cannot note that it reads.
-            connection = sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)
-            connection.execute("SELECT count(*) FROM header").fetchall()
+            connection = _snapshot(path, "immutable=1")
     return Store(folder, connection)
+
+
+def _snapshot(path: Path, mode: str) -> sqlite3.Connection:
+    """A database in which nothing changes any more, whatever is written meanwhile."""
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM header").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
@@ -256,8 +279,9 @@ def writing(
         (folder / STATES).mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a+", encoding="utf-8")
     with lock:
-        _lock(lock, folder)
         with _explained(folder):
+            _lock(lock, folder)
+            _require_database(folder)
             connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
         try:
             with _explained(folder):
@@ -317,9 +341,17 @@ def _lock(lock: Any, folder: Path) -> None:
             f"{folder} is being written by {holder}: wait until it is done, or stop it; nothing "
             "was changed"
         ) from None
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()}")
-    lock.flush()
+    # Not through the file's buffer, which on a full disk would fail once more when it is closed.
+    os.ftruncate(lock.fileno(), 0)
+    os.write(lock.fileno(), f"process {os.getpid()}".encode())
+
+
+def _require_database(folder: Path) -> None:
+    """Raises if the database is empty or gone where a run left states: SQLite would begin anew."""
+    path = folder / DATABASE
+    known = path.exists() and path.stat().st_size > 0
+    if not known and any((folder / STATES).glob("*.safetensors")):
+        raise StoreError(_damaged(folder, "it is empty or gone, but there are states of a run"))
 
 
 def _check(connection: sqlite3.Connection, folder: Path) -> None:
@@ -344,14 +376,14 @@ def _explained(folder: Path) -> Iterator[None]:
         reason = str(error)
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in reason:
             raise StoreError(
-                f"cannot keep records in {folder}: {reason}; those before are intact, and the same "
-                "command goes on from there. Is the disk full, or the folder read-only?"
+                f"cannot read or keep records in {folder}: {reason}; those before are intact, and "
+                "the same command goes on from there. Is the disk full, or the folder read-only?"
             ) from error
         raise StoreError(_damaged(folder, reason)) from error
     except OSError as error:
         raise StoreError(
-            f"cannot keep records in {folder}: {error.strerror or error}; those before are intact, "
-            "and the same command goes on from there"
+            f"cannot read or keep records in {folder}: {error.strerror or error}; those before are "
+            "intact, and the same command goes on from there"
         ) from error
 
 

@@ -25,6 +25,8 @@ from .store import Store
 SCALE_INVARIANT, TRANSLATION_INVARIANT = "hidden", "readout"
 # Sharpness takes about a hundred gradients: it is measured at so many records only.
 _SHARPNESS_RECORDS = 5
+# The tolerance of a flow, beside what its first omitted term amounts to, and at most.
+_SHARE, _COARSEST = 1e-4, 1e-6
 # A flow far beyond the reach of its series would be stiff without end.
 _MAX_SOLVER_STEPS = 20_000
 
@@ -58,7 +60,10 @@ class Training:
     @property
     def name(self) -> str:
         """A name that no other training of a run has."""
-        return f"η = {self.learning_rate:g}, λ = {self.weight_decay:g}, seed {self.seed}"
+        # All digits: two learning rates may differ in the last.
+        settings = (float(self.learning_rate), float(self.weight_decay))
+        rate, decay = (repr(setting).removesuffix(".0") for setting in settings)
+        return f"η = {rate}, λ = {decay}, seed {self.seed}"
 
     @property
     def record_steps(self) -> np.ndarray:
@@ -79,7 +84,7 @@ class Training:
             flows,
             params,
             self.record_steps,
-            flow_tolerances(flows, params, self.rtol, None),
+            flow_tolerances(flows, params, self.rtol, None, _SHARE, _COARSEST),
             None,
             _MAX_SOLVER_STEPS,
             (0,) if self.predict else (),

@@ -277,7 +277,10 @@ def _attempt(
         dense_info=chosen(dense_info, state.dense_info) if integrator.dense else None,
         step_size=step_size,
         solver_state=next_solver_state,
-        controller_state=chosen(controller_state, state.controller_state),
+        # A step that a record cut short says nothing about the error of the next one.
+        controller_state=jax.tree.map(
+            lambda a, b: jnp.where(keep & ~cut, a, b), controller_state, state.controller_state
+        ),
         made_jump=jnp.where(keep, made_jump, state.made_jump),
         accepted=accepted,
         rejected=rejected,

@@ -10,7 +10,7 @@ from ...runs.run import Run
 from ..curves import TIME, flow_name, order_role, scientific
 from ..experiment import Experiment, Setting
 from ..finding import Claim, Curve, Finding, Panel
-from ..plane import POINTS_PER_STEP, paths
+from ..plane import paths, read_paths
 
 LEARNING_RATE, STEPS, START, ORDERS = 0.1, 90, (0.091, 1.0), (0, 1, 2)
 #: The part of the plane that is shown.
@@ -48,39 +48,37 @@ def compute(setting: Setting) -> dict[str, Any]:
 
 
 def _finding(run: Run) -> Finding:
-    found = {name: np.array(path) for name, path in run.results["figure1"].items()}
-    descent = found["descent"]
-    flows = {order: found[f"order {order}"] for order in ORDERS}
+    found = read_paths(run.results["figure1"])
     away = {
-        order: np.linalg.norm(path[::POINTS_PER_STEP] - descent, axis=1)
-        for order, path in flows.items()
+        order: np.linalg.norm(found.at_steps(order) - found.descent, axis=1)
+        for order in found.flows
     }
-    lines = [line for value in (-0.2, -0.1, 0, 0.2, 0.6, 1.2, 2) for line in level_set(value)]
+    lines = [line for value in (-0.2, -0.1, 0.0, 0.2, 0.6, 1.2, 2.0) for line in level_set(value)]
     plane = [Curve("level sets", "background", *line) for line in lines]
-    plane.append(Curve("gradient descent", "descent", *descent.T))
+    plane.append(Curve("gradient descent", "descent", *found.descent.T))
     # Beyond order 1 the paths could not be told from one another.
     plane += [
         Curve(flow_name(order), order_role(order), *path.T)
-        for order, path in flows.items()
+        for order, path in found.flows.items()
         if order < 2
     ]
-    times = LEARNING_RATE * np.arange(STEPS + 1)
     errors = [
-        Curve(flow_name(order), order_role(order), times, error) for order, error in away.items()
+        Curve(flow_name(order), order_role(order), found.times, error)
+        for order, error in away.items()
     ]
     ends = [float(error[-1]) for error in away.values()]
     said = ", ".join(map(scientific, ends))
     return Finding(
         "figure1",
         "Figure 1: what the counter term is for",
-        f"Two parameters on a ridge between two valleys, η = {LEARNING_RATE:g}. Gradient flow ends "
-        "in another valley than the steps of gradient descent that it stands for; the equation of "
-        "motion ends where they do. In the paper this is a sketch; here it is computed.",
+        f"Two parameters on a ridge between two valleys, η = {found.learning_rate:g}. Gradient "
+        "flow ends in another valley than the steps of gradient descent that it stands for; the "
+        "equation of motion ends where they do. A sketch in the paper, computed here.",
         (
             Claim(
                 "gradient flow ends in another valley than descent, the equation of motion in the "
                 "same",
-                f"distance from descent at the end: {said} for γ = {', '.join(map(str, ORDERS))}",
+                f"distance from descent at the end: {said} for γ = {', '.join(map(str, away))}",
                 ends[0] > 1 and max(ends[1:]) < 0.1,
             ),
         ),

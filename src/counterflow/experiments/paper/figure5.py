@@ -1,5 +1,6 @@
 """Figure 5, computed: the plane of a translation-invariant layer with two weights."""
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from ...runs.run import Run
 from ..curves import TIME, flow_name, order_role, scientific
 from ..experiment import Experiment, Setting
 from ..finding import Claim, Curve, Finding, Panel
-from ..plane import POINTS_PER_STEP, paths
+from ..plane import paths, read_paths
 
 LEARNING_RATE, WEIGHT_DECAY, STEPS, START, ORDERS = 1.0, 0.25, 12, (0.5, 3.0), (0, 1, 2)
 
@@ -26,7 +27,8 @@ def compute(setting: Setting) -> dict[str, Any]:
     """The paths of descent and of the flows."""
     del setting
     problem = Problem(loss, weight_decay=WEIGHT_DECAY)
-    return paths(problem, START, LEARNING_RATE, STEPS, ORDERS)
+    found = paths(problem, START, LEARNING_RATE, STEPS, ORDERS)
+    return found | {"weight_decay": WEIGHT_DECAY}
 
 
 def perpendicular(path: np.ndarray) -> np.ndarray:
@@ -35,31 +37,28 @@ def perpendicular(path: np.ndarray) -> np.ndarray:
 
 
 def _finding(run: Run) -> Finding:
-    found = {name: np.array(path) for name, path in run.results["figure5"].items()}
-    descent = found["descent"]
-    size = {name: perpendicular(path) for name, path in found.items()}
-    steps = np.arange(STEPS + 1)
-    exact = size["descent"][0] * (1 - LEARNING_RATE * WEIGHT_DECAY) ** steps
-    off = float(np.max(np.abs(size["descent"] / exact - 1)))
-    ends = [float(size[f"order {order}"][-1]) for order in ORDERS]
-    between = LEARNING_RATE * np.arange(len(found["order 0"])) / POINTS_PER_STEP
+    found = read_paths(run.results["figure5"])
+    rate, decay = found.learning_rate, run.results["figure5"]["weight_decay"]
+    size = perpendicular(found.descent)
+    exact = size[0] * (1 - rate * decay) ** np.arange(len(size))
+    off = float(np.max(np.abs(size / exact - 1)))
+    ends = {order: float(perpendicular(path)[-1]) for order, path in found.flows.items()}
     reach = np.array([-1.2, 1.2])
     plane = [Curve("θ_⊥ = 0", "background", reach, -reach)]
-    plane.append(Curve("gradient descent", "descent", *descent.T, points=True))
+    plane.append(Curve("gradient descent", "descent", *found.descent.T, points=True))
     plane += [
-        Curve(flow_name(order), order_role(order), *found[f"order {order}"].T) for order in ORDERS
+        Curve(flow_name(order), order_role(order), *path.T) for order, path in found.flows.items()
     ]
-    times = LEARNING_RATE * steps
-    decay = [Curve("gradient descent", "descent", times, size["descent"], points=True)]
-    decay += [
-        Curve(flow_name(order), order_role(order), between, size[f"order {order}"])
-        for order in ORDERS
+    sizes = [Curve("gradient descent", "descent", found.times, size, points=True)]
+    sizes += [
+        Curve(flow_name(order), order_role(order), found.flow_times, perpendicular(path))
+        for order, path in found.flows.items()
     ]
-    decay.append(Curve("exact, (1 − ηλ)^k", "exact", times, exact))
+    sizes.append(Curve("exact, (1 − ηλ)^k", "exact", found.times, exact))
     return Finding(
         "figure5",
         "Figure 5: dynamics of a translation-invariant layer",
-        f"Two weights in front of a softmax, η = {LEARNING_RATE:g}, λ = {WEIGHT_DECAY:g}. The loss "
+        f"Two weights in front of a softmax, η = {rate:g}, λ = {decay:g}. The loss "
         "does not see their sum, so θ_⊥ decays by weight decay alone, and motion ends on the line "
         "where the weights sum to zero. Descent gets there faster than gradient flow. In the paper "
         "this is a sketch; here it is computed.",
@@ -71,14 +70,14 @@ def _finding(run: Run) -> Finding:
             ),
             Claim(
                 "θ_⊥ of descent decays faster than gradient flow's, and each order comes closer",
-                f"at the end: descent {scientific(float(size['descent'][-1]))}; γ = 0, 1, 2: "
-                f"{', '.join(map(scientific, ends))}",
-                ends[0] > ends[1] > ends[2] > float(size["descent"][-1]),
+                f"at the end: descent {scientific(float(size[-1]))}; γ = "
+                f"{', '.join(map(str, ends))}: {', '.join(map(scientific, ends.values()))}",
+                all(a > b for a, b in pairwise([*ends.values(), float(size[-1])])),
             ),
         ),
         (
             Panel("the plane of both weights", "θ₁", "θ₂", tuple(plane), plane=True),
-            Panel("‖θ_⊥‖ over time", TIME, "‖θ_⊥‖", tuple(decay), y_scale="log"),
+            Panel("‖θ_⊥‖ over time", TIME, "‖θ_⊥‖", tuple(sizes), y_scale="log"),
         ),
     )
 

@@ -1,0 +1,229 @@
+"""The whole paper in one run: everything is computed once, found again, and gone on with."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from counterflow.data.digits import digits
+from counterflow.experiments.registry import EXPERIMENTS
+from counterflow.experiments.reproduce import (
+    Watcher,
+    findings,
+    needed,
+    reproduce,
+    symmetry_finding,
+)
+from counterflow.runs.configuration import Configuration
+from counterflow.runs.run import open_run
+from counterflow.runs.training import Stopped
+
+TINY = Configuration(
+    samples=60,
+    hidden_widths=(4, 3),
+    steps=(6, 8, 8),
+    large_steps=4,
+    restart=3,
+    records=4,
+    orders=(0, 1, 2),
+    seeds=(8,),
+    long_steps=50,
+    long_samples=60,
+)
+ALL = tuple(EXPERIMENTS.values())
+RESULTS = ["symmetries", "figure1", "figure5", "equilibrium"]
+
+
+class Noting(Watcher):
+    """Notes all it hears."""
+
+    def __init__(self):
+        self.plan, self.updates, self.begun, self.done = None, [], [], []
+
+    def planned(self, trainings, results):
+        self.plan = ([training.name for training in trainings], list(results))
+
+    def recorded(self, update):
+        self.updates.append(update)
+
+    def started(self, what):
+        self.begun.append(what)
+
+    def finished(self, what):
+        self.done.append(what)
+
+    def said(self, message):
+        pytest.fail(message)
+
+
+def go(folder, experiments=ALL, load=digits, stopping=lambda: False, configuration=TINY):
+    """The run and what was heard of it."""
+    watcher = Noting()
+    return reproduce(experiments, configuration, folder, load, "typed", watcher, stopping), watcher
+
+
+def bits(run, names=None):
+    """All bits of all series, how the trainings ended, and the results."""
+    series = {
+        name: (
+            known.status,
+            known.steps.tolist(),
+            {key: [float(v).hex() for v in values] for key, values in known.series.items()},
+        )
+        for name, known in run.trainings.items()
+        if names is None or name in names
+    }
+    return series, dict(run.results) if names is None else None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def first(folder):
+    """All experiments, once."""
+    return go(folder)
+
+
+@pytest.fixture(scope="module")
+def run(first):
+    return first[0]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_finds_something(name, run):
+    symmetries, found = findings(run, (EXPERIMENTS[name],))
+    assert (symmetries.name, found.name) == ("symmetries", name)
+    assert found.claims
+
+
+def test_all_findings_come_in_the_order_of_the_report(run):
+    found = findings(run, ALL)
+    assert [finding.name for finding in found] == ["symmetries", *EXPERIMENTS]
+    assert len(found) == 17
+    assert all(finding.claims for finding in found)
+    assert found[0].holds
+
+
+def test_everything_needed_is_planned_and_done_once(first):
+    run, watcher = first
+    trainings, results = needed(ALL, TINY)
+    assert watcher.plan == (list(trainings), list(results))
+    assert watcher.begun == watcher.done == [*results, *trainings]
+    assert sorted(results) == sorted(RESULTS)
+    assert set(run.trainings) == set(trainings)
+    assert set(run.results) == set(results)
+    assert all(known.finished for known in run.trainings.values())
+    kept = Counter(update.training.name for update in watcher.updates)
+    assert kept == {name: len(known.steps) for name, known in run.trainings.items()}
+    # Every learning rate at every weight decay, one beyond stability, and a further seed.
+    assert len(trainings) == 3 * 2 + 1 + 1
+
+
+def test_the_run_has_a_folder_of_its_own(run, folder):
+    assert run.folder == folder / TINY.name
+    assert run.configuration == TINY
+    assert run.sittings[0]["command"] == "typed"
+    assert bits(open_run(run.folder)) == bits(run)
+
+
+def test_a_second_time_nothing_is_computed(run, folder):
+    again, watcher = go(folder, load=pytest.fail, stopping=pytest.fail)
+    assert watcher.plan == ([], [])
+    assert watcher.begun == watcher.updates == []
+    assert bits(again) == bits(run)
+    assert len(again.sittings) > len(run.sittings)
+    some, watcher = go(folder, (EXPERIMENTS["figure2"],), load=pytest.fail)
+    assert watcher.plan == ([], [])
+    assert bits(some) == bits(run)
+
+
+def test_one_experiment_and_then_all_share_what_they_need(run, tmp_path):
+    chosen = (EXPERIMENTS["figure2"], EXPERIMENTS["figure5"])
+    some, watcher = go(tmp_path, chosen)
+    trainings, results = needed(chosen, TINY)
+    assert list(results) == ["symmetries", "figure5"]
+    assert watcher.plan == (list(trainings), list(results))
+    assert 0 < len(trainings) < len(run.trainings)
+    # What others need is not there, and they are not asked for.
+    found = [finding.name for finding in findings(some, ALL)]
+    assert {"symmetries", "figure2", "figure5"} <= set(found)
+    assert not {"figure1", "figure6", "seeds", "equilibrium"} & set(found)
+
+    everything, watcher = go(tmp_path)
+    planned = set(run.trainings) - set(trainings), set(run.results) - set(results)
+    assert tuple(map(set, watcher.plan)) == planned
+    assert bits(everything)[0] == bits(run)[0]
+    assert set(everything.results) == set(run.results)
+
+
+def test_stopped_again_and_again_it_ends_with_the_same_bits(run, tmp_path):
+    chosen = (EXPERIMENTS["figure2"], EXPERIMENTS["figure12"])
+    dataset, loaded, heard = digits(), [], []
+
+    def load():
+        loaded.append(dataset)
+        return dataset
+
+    for _ in range(100):
+        watcher = Noting()
+        heard.append(watcher)
+        try:
+            # At the first result, then at every second record.
+            asked = iter([not heard[1:], True])
+            stopped = reproduce(
+                chosen, TINY, tmp_path, load, "typed", watcher, partial(next, asked, False)
+            )
+            break
+        except Stopped:
+            continue
+    names, _ = needed(chosen, TINY)
+    assert heard[0].done == ["symmetries"]
+    assert heard[0].updates == []
+    assert len(heard) == len(loaded) > 3
+    assert bits(stopped, names) == bits(run, names)
+    assert stopped.results["symmetries"] == run.results["symmetries"]
+    # No record was computed twice.
+    steps = [(update.training.name, update.step) for one in heard for update in one.updates]
+    assert len(steps) == len(set(steps)) == sum(len(run.trainings[name].steps) for name in names)
+
+
+def test_a_run_that_is_not_finished_has_the_findings_it_can_have(run, tmp_path):
+    with pytest.raises(Stopped):
+        go(tmp_path, (EXPERIMENTS["figure2"],), stopping=lambda: True)
+    unfinished = open_run(tmp_path / TINY.name)
+    assert [finding.name for finding in findings(unfinished, ALL)] == ["symmetries"]
+    assert findings(replace(unfinished, results={}), ALL) == ()
+    known = next(iter(run.trainings.values()))
+    running = {known.training.name: replace(known, status="running")}
+    without = findings(replace(run, trainings={**run.trainings, **running}), ALL)
+    assert len(without) < 17
+
+
+def test_another_configuration_has_another_folder(run, folder):
+    other = replace(TINY, hidden_widths=(3, 3))
+    with pytest.raises(Stopped):
+        go(folder, (EXPERIMENTS["figure2"],), stopping=lambda: True, configuration=other)
+    assert {TINY.name, other.name} <= {path.name for path in folder.iterdir()}
+    assert bits(open_run(run.folder)) == bits(run)
+
+
+def test_a_layer_without_its_symmetry_fails_the_check(run):
+    assert symmetry_finding(run).holds
+    broken = dict(run.results["symmetries"]) | {"scale hidden": 1e-3}
+    finding = symmetry_finding(replace(run, results={"symmetries": broken}))
+    assert not finding.holds
+    assert "scale hidden: 1e-03" in finding.claims[0].figures
+
+
+def test_a_watcher_keeps_silent(first, capsys):
+    run, heard = first
+    watcher = Watcher()
+    watcher.planned([known.training for known in run.trainings.values()], RESULTS)
+    watcher.recorded(heard.updates[0])
+    for hear in (watcher.started, watcher.finished, watcher.said):
+        hear("figure1")
+    assert capsys.readouterr() == ("", "")
