@@ -5,7 +5,6 @@
 
 import base64
 import json
-import shutil
 
 import pytest
 
@@ -15,12 +14,10 @@ from counterflow.report.page import write_page
 pytestmark = pytest.mark.browser
 selenium = pytest.importorskip("selenium", reason="needs selenium: run `make test-browser`")
 
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver import ActionChains, Keys  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-SECONDS = 30
+from chromium import drawn_page, media, resize, until  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -30,52 +27,9 @@ def address(tmp_path_factory):
     return path.as_uri()
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.fail("Chromium is missing: apt-get install chromium chromium-driver")
-    options = ChromeOptions()
-    options.binary_location = browser
-    # The sandbox needs rights that containers lack; the page is our own.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = Chrome(options=options, service=Service(driver))
-    yield running
-    running.quit()
-
-
 @pytest.fixture
 def page(chromium, address):
-    """The page, freshly drawn on a bright screen of 1280 pixels."""
-    resize(chromium, 1280)
-    media(chromium, scheme="light")
-    for kind in ("browser", "performance"):
-        chromium.get_log(kind)
-    chromium.get(address)
-    until(chromium, "return document.documentElement.dataset.drawn === 'true'")
-    return chromium
-
-
-def resize(chromium, width):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
-def media(chromium, scheme, medium=""):
-    features = [
-        {"name": "prefers-color-scheme", "value": scheme},
-        {"name": "prefers-reduced-motion", "value": "reduce"},  # clicks do not wait for scrolling
-    ]
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": features})
-
-
-def until(chromium, script, *arguments):
-    WebDriverWait(chromium, SECONDS, poll_frequency=0.05).until(
-        lambda driver: driver.execute_script(script, *arguments), f"waited for {script}"
-    )
+    return drawn_page(chromium, address)
 
 
 def lines(chromium, figure="figure-figure2"):

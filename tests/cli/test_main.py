@@ -1,138 +1,273 @@
-"""The command line: in a process of its own where that matters, else in this one."""
+"""The commands: what each does, what is not done twice, and how each refuses."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+import csv
+import importlib
+import re
+from html import escape
+from importlib.metadata import version
 
+import numpy as np
 import pytest
+import xarray
 
+from command_line import TINY, assert_same_series, counterflow, reproduce
 from counterflow.cli import main
+from counterflow.experiments.registry import EXPERIMENTS
+from counterflow.runs.run import open_run
 
-COMMAND = [str(Path(sys.executable).with_name("counterflow"))]
-SMALL = ["--hidden-widths", "4", "4", "--taylor-orders", "0", "1", "--orbit-orders", "0", "1"]
+# The package's `main` is the function; this is the module.
+MODULE = importlib.import_module("counterflow.cli.main")
 
-
-# A process of its own compiles as users do, not as the tests do to save time (conftest.py).
-AS_USERS = {
-    k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
-}
+MIDDLE = "η = 0.01, λ = 0.01, seed 7"
 
 
-def counterflow(*arguments, **options):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, env=AS_USERS, **options
-    )
-
-
-def stored(folder):
-    return json.loads((folder / "accuracy_by_order.json").read_text())
+def refused(capsys, *arguments, code):
+    """What a command says that exits with a code and nothing on the output."""
+    try:
+        found = main([str(argument) for argument in arguments])
+    except SystemExit as ended:  # by the parser
+        found = ended.code
+    said = capsys.readouterr()
+    assert found == code, said.err
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    return " ".join(said.err.split())
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain")
-    done = counterflow("reproduce", "--folder", str(folder), "--steps", "20", *SMALL)
-    return done, stored(folder)["results"]
+def finished(tmp_path_factory):
+    """A run of Figure 2."""
+    return reproduce(tmp_path_factory.mktemp("finished"), "figure2", *TINY)
 
 
-def test_reproduce_prints_a_table_and_saves_it(plain):
-    done, results = plain
-    assert done.returncode == 1, done.stderr  # two orders do not reach 1e-11, and it says so
-    assert "FAILS: taylor" in done.stdout
-    error = results["taylor 1"]["relative_error"]
-    assert f"{error:.2e}" in done.stdout
-    assert f"{results['orbit 1']['gradient_evaluations']:,}" in done.stdout
-    assert "[1/5]" in done.stdout
+@pytest.fixture
+def nothing_to_compute(monkeypatch):
+    """Whoever asks for the data has something to compute."""
+    monkeypatch.setattr(MODULE, "load", pytest.fail)
 
 
-ONE_FLOW = ["--steps", "5", "--taylor-orders", "0", "--orbit-orders", "0"]
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Saves the drawing of many pictures, which the tests of the report see to."""
+    monkeypatch.setattr("counterflow.report.report.write_figures", lambda *arguments: [])
 
 
-def in_process(folder, *options):
-    """The stored results of a command that runs in this process, where compilations are shared."""
-    main(["reproduce", "--folder", str(folder), "--quiet", *SMALL, *ONE_FLOW, *options])
-    return stored(folder)["results"]
+# --- nothing is computed twice ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("nothing_to_compute")
+def test_the_same_command_again_computes_nothing_and_writes_the_report(finished, capsys):
+    page = finished.folder / "report.html"
+    page.write_text("an old page")
+    again = reproduce(finished.folder.parent, "figure2", *TINY)
+    assert again.folder == finished.folder
+    assert_same_series(again, finished)
+    assert "done" not in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8").count('<section id="figure2"') == 1
+    assert (finished.folder / "figures" / "figure2.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_all_experiments_go_on_from_some_of_them(finished, capsys):
+    command = ["reproduce", *TINY, "--folder", str(finished.folder.parent)]
+    assert main(command) == 0
+    output = capsys.readouterr().out
+    every = open_run(finished.folder)
+    assert len(every.trainings) == 3 * 2 + 1 + 1
+    assert all(known.finished for known in every.trainings.values())
+    assert set(every.results) == {"symmetries", "figure1", "figure5", "equilibrium"}
+    # What Figure 2 needed was there: as it was, and not announced.
+    assert_same_series(finished, every)
+    assert every.trainings[MIDDLE].seconds == finished.trainings[MIDDLE].seconds
+    announced = re.findall(r"^\[\d+/(\d+)\] (.*): done", output, re.MULTILINE)
+    assert {total for total, _ in announced} == {"10"}
+    assert [name for _, name in announced] == ["figure1", "figure5", "equilibrium"] + [
+        name for name in every.trainings if name != MIDDLE
+    ]
+    verdicts = re.findall(r"^│ (\w+) +│ (?:holds|FAILS) ", output, re.MULTILINE)
+    assert verdicts == ["symmetries", *EXPERIMENTS]
+    page = (finished.folder / "report.html").read_text(encoding="utf-8")
+    assert all(f'<section id="{name}"' in page for name in EXPERIMENTS)
+    claims = re.search(r"(\d+) of (\d+) claims hold; [\d,]+ gradient evaluations", output)
+    assert claims is not None
+    printed = re.findall(r"^│ \w* +│ (holds|FAILS) ", output, re.MULTILINE)
+    assert (int(claims[1]), int(claims[2])) == (printed.count("holds"), len(printed))
+
+
+def test_another_configuration_has_a_folder_of_its_own(finished):
+    other = reproduce(finished.folder.parent, "figure2", *TINY, "--seed", "3")
+    assert other.folder != finished.folder
+    assert other.folder.parent == finished.folder.parent
+    assert list(other.trainings) == ["η = 0.01, λ = 0.01, seed 3"]
+
+
+# --- what is typed wrong --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("options", "message"),
     [
-        ["--learning-rate", "0.02"],
-        ["--weight-decay", "0.3"],
-        ["--seed", "8"],
-        ["--hidden-widths", "5", "3"],
-        ["--tolerance", "1e-6"],
-        ["--steps", "6"],
-        ["--taylor-orders", "1"],
-        ["--orbit-orders", "1"],
+        ("--size huge", "huge"),
+        ("--data imagenet", "imagenet"),
+        ("--size", "--size"),
+        ("--samples many", "many"),
+        ("--samples 0", "`samples` must be 1 whole number from 1 to"),
+        ("--samples -5", "`samples` must be 1 whole number from 1 to"),
+        ("--hidden-widths 4", "--hidden-widths"),
+        ("--hidden-widths 4 0", "`hidden_widths` must be 2 whole numbers from 1 to"),
+        ("--steps 6 8", "`steps` must be 3 whole numbers from 1 to"),
+        ("--steps 6 8 0", "`steps` must be 3 whole numbers from 1 to"),
+        (
+            "--learning-rates --steps",
+            "`learning_rates` must be one or more different values, got ()",
+        ),
+        ("--learning-rates 0.1 0.1 0.1", "`learning_rates` must be one or more different values"),
+        ("--learning-rates 0.1 0.01 0", "`learning_rates` must be positive, got 0"),
+        ("--learning-rates 0.1 0.01 nan", "`learning_rates` must be positive, got nan"),
+        ("--learning-rates 0.1 0.01 inf", "`learning_rates` must be positive, got inf"),
+        ("--weight-decays", "`weight_decays` must be one or more different values, got ()"),
+        ("--weight-decays 0.01 0.01", "`weight_decays` must be one or more different values"),
+        ("--weight-decays 0.01 -1", "`weight_decays` must be positive, got -1"),
+        ("--large-learning-rate 0", "`large_learning_rate` must be positive, got 0"),
+        ("--large-learning-rate 0.1", "`large_learning_rate` must not be one of `learning_rates`"),
+        ("--rtol 0", "`rtol` must be positive, got 0"),
+        ("--orders 1 2", "`orders` must contain 0 (gradient flow) and 1"),
+        ("--orders 0 1 -1", "`orders` must contain 0 (gradient flow) and 1"),
+        ("--orders 0 1 1", "`orders` must be one or more different values, got (0, 1, 1)"),
+        ("--large-steps 0", "`large_steps` must be 1 whole number from 1 to"),
+        ("--records 0", "`records` must be 1 whole number from 1 to"),
+        ("--restart 0", "`restart` must be 1 whole number from 1 to"),
+        ("--restart 6", "`restart` must be a step before the end of every run, got 6 with steps"),
+        ("--long-steps 0", "`long_steps` must be 1 whole number from 1 to"),
+        ("--long-samples 0", "`long_samples` must be 1 whole number from 1 to"),
+        ("--long-steps 9999999999", "`long_steps` must be 1 whole number from 1 to"),
+        ("--seed -1", "`seed` and `seeds` must be different numbers that are not negative"),
+        ("--seeds 8 8", "`seed` and `seeds` must be different numbers that are not negative"),
+        ("--seeds 7", "`seed` and `seeds` must be different numbers that are not negative"),
+        ("--data-dir .", "--data-dir is for the files of mnist and fashion-mnist"),
+        ("--no-such-option 3", "--no-such-option"),
     ],
 )
-def test_every_option_has_an_effect(tmp_path_factory, option):
-    plain = in_process(tmp_path_factory.getbasetemp() / "in-process")
-    assert in_process(tmp_path_factory.mktemp("option"), *option) != plain
+def test_what_is_typed_wrong_is_refused_in_words(options, message, tmp_path, capsys):
+    folder = tmp_path / "runs"
+    command = ["reproduce", "figure2", *TINY, "--folder", folder, *options.split()]
+    assert message in refused(capsys, *command, code=2)
+    assert not folder.exists()
 
 
-def test_quiet_prints_no_progress(tmp_path, capsys):
-    for quiet in ([], ["--quiet"]):
-        folder = tmp_path / f"quiet {len(quiet)}"
-        main(["reproduce", "--folder", str(folder), *SMALL, *ONE_FLOW, *quiet])
-        output = capsys.readouterr().out
-        assert "FAILS: taylor" in output
-        assert ("[1/" in output) == (not quiet)
+def test_an_unknown_experiment_is_answered_by_the_nearest(capsys):
+    said = refused(capsys, "reproduce", "figur2", code=2)
+    assert "there is no experiment 'figur2': did you mean figure2? Known are figure1," in said
+    said = refused(capsys, "reproduce", "figure2", "xyz", code=2)
+    assert "there is no experiment 'xyz'. Known are figure1, figure2," in said
 
 
-def test_a_killed_run_goes_on_where_it_was(plain, tmp_path):
-    command = [*COMMAND, "reproduce", "--folder", str(tmp_path), "--steps", "20", *SMALL]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=AS_USERS)
-    path = tmp_path / "accuracy_by_order.json"
-    deadline = time.time() + 120
-    while not path.exists() and time.time() < deadline:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    kept = stored(tmp_path)["results"]
-    assert 0 < len(kept) < 5
-    done = counterflow(*command[len(COMMAND) :])
-    assert "[1/5]" not in done.stdout
-    assert stored(tmp_path)["results"] == plain[1]
+def test_a_command_is_needed_and_must_be_known(capsys):
+    for words in ([], ["repeat"], ["report"], ["export"]):
+        assert refused(capsys, *words, code=2)
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path):
-    command = [*COMMAND, "reproduce", "--folder", str(tmp_path), "--steps", "2000", *SMALL]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, **pipes, text=True, env=AS_USERS)
-    for line in process.stdout:
-        if line.startswith("[2/"):
-            break
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "the same command goes on" in output
-    assert "Traceback" not in errors
+# --- what cannot be done ------------------------------------------------------------------------
 
 
-def test_bad_input_is_refused_in_words(tmp_path):
-    done = counterflow("reproduce", "--folder", str(tmp_path), "--learning-rate", "-1")
-    assert done.returncode == 2
-    assert "must be a positive" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_is_named(finished, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "runs"
-    assert main(["reproduce", "--folder", str(folder), *SMALL, *ONE_FLOW]) == 1
-    errors = capsys.readouterr().err
-    assert f"cannot keep results in {folder}" in errors
-    assert "Traceback" not in errors
+    said = refused(capsys, "reproduce", "figure2", *TINY, "--folder", folder, code=1)
+    assert f"counterflow: cannot read or keep records in {folder}" in said
+    said = refused(capsys, "export", finished.folder, "--folder", folder, code=1)
+    assert str(tmp_path / "file") in said
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_what_is_not_a_run_is_named(command, tmp_path, capsys):
+    for place in (tmp_path, tmp_path / "missing"):
+        said = refused(capsys, command, place, code=1)
+        assert f"counterflow: {place} is not a run: it has no run.sqlite" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["not a database at all" * 100, ""])
+def test_a_damaged_run_is_named(damage, finished, tmp_path, capsys):
+    place = tmp_path / finished.folder.name
+    place.mkdir()
+    (place / "run.sqlite").write_text(damage)
+    commands = [["report", place], ["export", place]]
+    if damage:  # in an empty file a run may begin
+        commands.append(["reproduce", "figure2", *TINY, "--folder", tmp_path, "--quiet"])
+    for command in commands:
+        said = refused(capsys, *command, code=1)
+        assert said.startswith("counterflow: ")
+        assert str(place) in said
+    assert (place / "run.sqlite").read_text() == damage
+
+
+# --- the other commands ---------------------------------------------------------------------------
+
+
+def test_the_report_of_an_unfinished_run_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    def stopped(self, update):
+        if update.done == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("counterflow.cli.views.PlainView.recorded", stopped)
+        assert main(["reproduce", "figure2", *TINY, "--folder", str(tmp_path)]) == 130
+    (place,) = tmp_path.iterdir()
+    assert not (place / "report.html").exists()
+    capsys.readouterr()
+    assert main(["report", str(place)]) == 0
+    output = capsys.readouterr().out
+    assert f"report: {place / 'report.html'}" in output
+    assert "1 of 1 claims hold" in output  # the symmetries; Figure 2 has no verdict yet
+    page = (place / "report.html").read_text(encoding="utf-8")
+    assert f"{MIDDLE} is not finished: 2 of 4 records are done" in page
+    assert '<section id="figure2"' not in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_report_of_a_finished_run_has_no_such_warning(finished, capsys):
+    (finished.folder / "report.html").unlink()
+    assert main(["report", str(finished.folder)]) == 0
+    assert f"report: {finished.folder / 'report.html'}" in capsys.readouterr().out
+    page = (finished.folder / "report.html").read_text(encoding="utf-8")
+    assert '<section id="figure2"' in page
+    assert "is not finished" not in page
+    assert escape(open_run(finished.folder).sittings[-1]["command"]) in page
+
+
+def test_export_reads_back_to_the_last_bit(finished, tmp_path, capsys):
+    assert main(["export", str(finished.folder)]) == 0
+    paths = [finished.folder / name for name in ("series.csv", "series.nc")]
+    assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
+    run = open_run(finished.folder)
+
+    found = {}
+    with paths[0].open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            key = row["training"], row["process"], row["quantity"]
+            assert float(row["time"]) == int(row["step"]) * float(row["learning_rate"])
+            found.setdefault(key, {})[int(row["step"])] = float(row["value"])
+    stored = {
+        (name, *key): dict(zip(known.steps.tolist(), values.tolist(), strict=True))
+        for name, known in run.trainings.items()
+        for key, values in known.series.items()
+    }
+    np.testing.assert_equal(found, stored)
+
+    with xarray.open_dataset(paths[1], engine="scipy") as dataset:
+        xarray.testing.assert_equal(dataset.load(), run.to_xarray())
+        for name, known in run.trainings.items():
+            for (process, quantity), values in known.series.items():
+                at = dataset[quantity].sel(training=name, process=process).values
+                np.testing.assert_array_equal(at[: len(values)], values)
+                assert np.isnan(at[len(values) :]).all()
 
 
 def test_version_and_help(capsys):
-    assert counterflow("version").stdout.strip() == "0.1.0"
+    done = counterflow("version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{version('counterflow')}\n", "")
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert "reproduce" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert all(command in said for command in ("reproduce", "report", "export", "version"))

@@ -11,9 +11,23 @@ from ..data import dataset
 
 @contextmanager
 def download_view(console: Console, quiet: bool) -> Iterator[dataset.Progress]:
-    """A function that is told of every file how much of it has come, and draws a bar."""
+    """A function that is told of every file how much of it has come, and draws a bar.
+
+    Where there is no terminal, it only says which file is being downloaded.
+    """
     if quiet:
         yield dataset.silent
+        return
+    if not console.is_terminal:
+        said = set()
+
+        def say(file: str, done: int, total: int) -> None:
+            del done, total
+            if file not in said:
+                said.add(file)
+                console.print(f"downloading {file}", markup=False, highlight=False)
+
+        yield say
         return
     columns = (
         TextColumn("{task.description}"),

@@ -89,11 +89,11 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
                     run = reproduce_experiments(
                         chosen, configuration, folder, load_data, typed, view, stopping
                     )
+                _finish(console, run, findings(run, chosen))
             except (Stopped, KeyboardInterrupt):
                 place = folder / configuration.name
                 _print(console, f"stopped; every record so far is in {place}\nto go on: {typed}")
                 return 130
-            _finish(console, run, findings(run, chosen))
         return 0
 
     return reproduce
@@ -155,9 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error, 2)
     except (DataError, StoreError, OSError) as error:
         return _failed(error, 1)
+    except KeyboardInterrupt:
+        return _failed("stopped", 130)
 
 
-def _failed(error: Exception, code: int) -> int:
+def _failed(error: Exception | str, code: int) -> int:
     print(f"counterflow: {error}", file=sys.stderr)
     return code
 
@@ -167,7 +169,7 @@ def _default(arguments: Sequence[str]) -> Configuration:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for option, allowed in (("--size", Size), ("--data", Data)):
         # What is wrong is left for the real parser to say.
-        parser.add_argument(option, default=get_args(allowed)[0])
+        parser.add_argument(option, nargs="?", default=get_args(allowed)[0])
     known, _ = parser.parse_known_args([a for a in arguments if a not in ("-h", "--help")])
     size = known.size if known.size in get_args(Size) else "quick"
     data = known.data if known.data in get_args(Data) else "digits"
@@ -178,7 +180,7 @@ def _chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
     for name in names:
         if name not in EXPERIMENTS:
             near = difflib.get_close_matches(name, EXPERIMENTS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f": did you mean {near[0]}?" if near else "."
             raise CommandError(
                 f"there is no experiment {name!r}{hint} Known are {', '.join(EXPERIMENTS)}"
             )

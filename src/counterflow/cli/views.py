@@ -22,12 +22,14 @@ class PlainView(Watcher):
     def __init__(self, console: Console):
         self.console, self.todo, self.done = console, 0, 0
         self._since = self._spoke = time.perf_counter()
+        self._pace = _Pace()
 
     def planned(self, trainings: Sequence[Training], results: Sequence[str]) -> None:
         self.todo = len(trainings) + len(results)
 
     def started(self, what: str) -> None:
         self._since = self._spoke = time.perf_counter()
+        self._pace = _Pace()
         self._print(f"[{self.done + 1}/{self.todo}] {what}")
 
     def finished(self, what: str) -> None:
@@ -37,6 +39,7 @@ class PlainView(Watcher):
 
     def recorded(self, update: Update) -> None:
         now = time.perf_counter()
+        remaining = self._pace.remaining(update, now)
         if now - self._spoke < _INTERVAL:
             return
         self._spoke = now
@@ -45,7 +48,7 @@ class PlainView(Watcher):
             f"    step {update.step:,} of {update.training.steps:,}, loss "
             f"{update.rows['descent']['loss']:.4g}, error of gradient flow "
             f"{flow.get('error', float('nan')):.2e}, {update.rate:,.0f} gradients/s, "
-            f"{_remaining(update, now - self._since)}"
+            f"{remaining}"
         )
 
     def said(self, message: str) -> None:
@@ -63,6 +66,7 @@ class LiveView(Watcher):
         self._live = Live(console=console, refresh_per_second=4)
         self._since, self._what = time.perf_counter(), ""
         self._update: Update | None = None
+        self._pace = _Pace()
         self._before: tuple[float, dict[str, int]] = (0.0, {})
 
     def __enter__(self) -> "LiveView":
@@ -78,7 +82,7 @@ class LiveView(Watcher):
 
     def started(self, what: str) -> None:
         self._since, self._what, self._update = time.perf_counter(), what, None
-        self._before = (self._since, {})
+        self._before, self._pace = (self._since, {}), _Pace()
         self._draw()
 
     def finished(self, what: str) -> None:
@@ -105,7 +109,7 @@ class LiveView(Watcher):
         now = time.perf_counter()
         heading += (
             f": record {update.done} of {update.total}, "
-            f"{_remaining(update, now - self._since)} for this part"
+            f"{self._pace.remaining(update, now)} for this part"
         )
         self._live.update(Group(Text(heading, style="bold"), self._table(update, now)))
 
@@ -133,9 +137,20 @@ class LiveView(Watcher):
         return table
 
 
-def _remaining(update: Update, elapsed: float) -> str:
-    """How long a training will take, by how long it took."""
-    if update.done >= update.total:
-        return "done"
-    left = (update.total - update.done) * max(elapsed, update.seconds) / max(update.done, 1)
-    return f"about {duration(left)} left"
+class _Pace:
+    """How fast the records of a training come, the first aside: it takes the compilations too."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def remaining(self, update: Update, now: float) -> str:
+        """How long the training will take, told at every record."""
+        if self._first is None:
+            self._first = (update.done, now)
+        done, since = self._first
+        if update.done >= update.total:
+            return "done"
+        if update.done == done:
+            return "no estimate yet"
+        left = (update.total - update.done) * (now - since) / (update.done - done)
+        return f"about {duration(left)} left"

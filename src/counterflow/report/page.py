@@ -76,17 +76,20 @@ def write_figures(folder: Path, findings: tuple[Finding, ...]) -> list[Path]:
         folder: Where to; it is made.
         findings: What was found.
     """
+    import vl_convert  # starts a JavaScript engine
+
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for finding, name in zip(findings, _identifiers(findings), strict=True):
         if not finding.panels:
             continue
-        drawn = figure(finding)
-        for suffix, options in (("png", {"scale_factor": 2}), ("pdf", {})):
-            path = folder / f"{name}.{suffix}"
-            aside = folder / f"{name}.part.{suffix}"  # the suffix says how to draw
-            drawn.save(aside, **options)
-            written.append(aside.replace(path))
+        # Drawn once, written twice.
+        drawing = vl_convert.vegalite_to_svg(figure(finding).to_dict())
+        png, pdf = vl_convert.svg_to_png(drawing, scale=2), vl_convert.svg_to_pdf(drawing)
+        for suffix, content in (("png", png), ("pdf", pdf)):
+            aside = folder / f"{name}.{suffix}.part"
+            aside.write_bytes(content)
+            written.append(aside.replace(folder / f"{name}.{suffix}"))
     return written
 
 

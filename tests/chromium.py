@@ -1,0 +1,58 @@
+"""Headless Chromium for tests, with a page that is drawn."""
+
+import shutil
+
+import pytest
+
+SECONDS = 30
+
+
+def start_chromium():
+    """A browser, to be quit by whoever asked for it."""
+    # Here, so that the other tests do without selenium.
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.fail("Chromium is missing: apt-get install chromium chromium-driver")
+    options = ChromeOptions()
+    options.binary_location = browser
+    # The sandbox needs rights that containers lack; the page is our own.
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return Chrome(options=options, service=Service(driver))
+
+
+def drawn_page(chromium, address):
+    """The page, freshly drawn on a bright screen of 1280 pixels."""
+    resize(chromium, 1280)
+    media(chromium, scheme="light")
+    for kind in ("browser", "performance"):
+        chromium.get_log(kind)
+    chromium.get(address)
+    until(chromium, "return document.documentElement.dataset.drawn === 'true'")
+    return chromium
+
+
+def resize(chromium, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def media(chromium, scheme, medium=""):
+    features = [
+        {"name": "prefers-color-scheme", "value": scheme},
+        {"name": "prefers-reduced-motion", "value": "reduce"},  # clicks do not wait for scrolling
+    ]
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": features})
+
+
+def until(chromium, script, *arguments):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(chromium, SECONDS, poll_frequency=0.05).until(
+        lambda driver: driver.execute_script(script, *arguments), f"waited for {script}"
+    )
