@@ -123,7 +123,8 @@ class LiveView(Watcher):
             rows = update.rows.get(name, {})
             loss = rows.get("loss", rows.get("flow_loss"))
             error = rows.get("error")
-            rate = (count - before.get(name, 0)) / max(now - since, 1e-9)
+            # What an earlier sitting did was not done just now.
+            rate = (count - before.get(name, count)) / max(now - since, 1e-9)
             table.add_row(
                 name,
                 f"{update.step:,}",

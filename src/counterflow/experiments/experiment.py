@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..data.dataset import Dataset
+from ..data.dataset import DataError, Dataset
 from ..networks.paper_network import cross_entropy, glorot_uniform
 from ..problem.problem import Problem
 from ..runs.configuration import Configuration
@@ -23,11 +23,22 @@ class Setting:
     Attributes:
         configuration: The configuration.
         dataset: Its data.
+
+    Raises:
+        DataError: If there are fewer images than the configuration asks for.
     """
 
     configuration: Configuration
     dataset: Dataset
     _on_device: dict[int | None, tuple[Any, Any]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        wanted, there = self.configuration.samples, len(self.dataset.inputs)
+        if wanted is not None and wanted > there:
+            raise DataError(
+                f"`samples` must be at most {there}, as many images as {self.configuration.data} "
+                f"has, got {wanted}"
+            )
 
     def problem(
         self, weight_decay: float, seed: int, samples: int | None = None

@@ -69,6 +69,7 @@ def other_seeds(configuration: Configuration) -> tuple[Training, ...]:
             records=configuration.records,
             orders=(0, 1),
             rtol=configuration.rtol,
+            sharpness=False,
         )
         for seed in configuration.seeds
     )

@@ -84,7 +84,7 @@ def write_figures(folder: Path, findings: tuple[Finding, ...]) -> list[Path]:
         if not finding.panels:
             continue
         # Drawn once, written twice.
-        drawing = vl_convert.vegalite_to_svg(figure(finding).to_dict())
+        drawing = vl_convert.vegalite_to_svg(figure(finding).to_dict(validate=False))
         png, pdf = vl_convert.svg_to_png(drawing, scale=2), vl_convert.svg_to_pdf(drawing)
         for suffix, content in (("png", png), ("pdf", pdf)):
             aside = folder / f"{name}.{suffix}.part"

@@ -36,9 +36,13 @@ _CITATION = """\
 
 def write_report(run: Run, findings: Sequence[Finding]) -> Path:
     """Writes the page and the figures of a run into its folder; returns the page."""
+    from altair.utils.schemapi import debug_mode  # takes a second to import
+
     path = run.folder / PAGE
-    write_figures(run.folder / FIGURES, tuple(findings))
-    write_page(path, report(run, findings))
+    # That the charts are what Altair allows is tested; to look again takes half the time.
+    with debug_mode(False):
+        write_figures(run.folder / FIGURES, tuple(findings))
+        write_page(path, report(run, findings))
     return path
 
 

@@ -49,11 +49,11 @@ class Configuration:
     large_learning_rate: float = 1.0
     large_steps: int = 20
     orders: tuple[int, ...] = (0, 1, 2)
-    records: int = 50
+    records: int = 40
     restart: int = 100
     rtol: float | None = None
     seeds: tuple[int, ...] = (8, 9, 10, 11)
-    long_steps: int = 10_000
+    long_steps: int = 5_000
     long_samples: int = 2_000
 
     def require_valid(self) -> None:
@@ -63,19 +63,28 @@ class Configuration:
                 given = getattr(self, name)
                 raise ValueError(f"`{name}` must be one of {get_args(allowed)}, got {given!r}")
         _require_counts("hidden_widths", self.hidden_widths, 2)
-        _require_counts("steps", self.steps, len(self.learning_rates))
         for name in ("learning_rates", "weight_decays"):
             _require_distinct(name, getattr(self, name))
             for value in getattr(self, name):
                 _require_positive(name, value)
+        _require_counts("steps", self.steps, len(self.learning_rates))
         _require_positive("large_learning_rate", self.large_learning_rate)
         if self.large_learning_rate in self.learning_rates:
             raise ValueError(
                 f"`large_learning_rate` must not be one of `learning_rates`, got "
                 f"{self.large_learning_rate:g}: it is a further one, beyond them"
             )
-        if self.rtol is not None:
-            _require_positive("rtol", self.rtol)
+        product = max(*self.learning_rates, self.large_learning_rate) * max(self.weight_decays)
+        if product >= 1:
+            raise ValueError(
+                f"a learning rate times a weight decay must be below 1, got {product:g}: from "
+                "there on the weights that the loss does not see alternate instead of decaying"
+            )
+        if self.rtol is not None and not 1e-14 <= self.rtol <= 1e-2:
+            raise ValueError(
+                f"`rtol` must be from 1e-14, which double precision allows, to 0.01, got "
+                f"{self.rtol:g}"
+            )
         _require_distinct("orders", self.orders)
         if any(order < 0 for order in self.orders) or not {0, 1} <= set(self.orders):
             raise ValueError(
@@ -89,8 +98,12 @@ class Configuration:
                 f"`restart` must be a step before the end of every run, got {self.restart} with "
                 f"steps {self.steps}"
             )
-        if self.samples is not None:
-            _require_counts("samples", (self.samples,), 1)
+        for name in ("samples", "long_samples"):
+            if getattr(self, name) is not None and getattr(self, name) < 2:
+                raise ValueError(
+                    f"`{name}` must be at least 2, got {getattr(self, name)}: the network "
+                    "normalizes over the images"
+                )
         seeds = (self.seed, *self.seeds)
         if min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise ValueError(

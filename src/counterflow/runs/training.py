@@ -25,6 +25,7 @@ from .store import Store
 SCALE_INVARIANT, TRANSLATION_INVARIANT = "hidden", "readout"
 # Sharpness takes about a hundred gradients: it is measured at so many records only.
 _SHARPNESS_RECORDS = 5
+_MEASURED = ("descent", "flow 0", "flow 1")
 # The tolerance of a flow, beside what its first omitted term amounts to, and at most.
 _SHARE, _COARSEST = 1e-4, 1e-6
 # A flow far beyond the reach of its series would be stiff without end.
@@ -45,6 +46,7 @@ class Training:
         predict: Whether gradient flow's error is also predicted.
         restart: The step from which it is predicted once more.
         rtol: The relative tolerance of the flows; by default far below the error of each.
+        sharpness: Whether the sharpness along descent and the flows up to order 1 is measured.
     """
 
     learning_rate: float
@@ -56,6 +58,7 @@ class Training:
     predict: bool = False
     restart: int | None = None
     rtol: float | None = None
+    sharpness: bool = True
 
     @property
     def name(self) -> str:
@@ -152,7 +155,8 @@ def train(
     done, wrong = store.resume(training.name, run.resume)
     if wrong:
         say(f"{wrong}; going on from the state before it, at step {steps[done - 1]}")
-    sharp = set(np.linspace(0, len(steps) - 1, _SHARPNESS_RECORDS).astype(int).tolist())
+    count = _SHARPNESS_RECORDS if training.sharpness and problem.has_loss else 0
+    sharp = set(np.linspace(0, len(steps) - 1, count).astype(int).tolist())
     started, before = time.perf_counter(), known["seconds"]
     evaluations = _evaluations(run)
     for index in range(done, len(steps)):
@@ -162,7 +166,7 @@ def train(
         rows = run.latest
         for process, at in run.processes.items():
             rows[process] = rows.get(process, {}) | observables(at)
-            if index in sharp and problem.has_loss:
+            if index in sharp and process in _MEASURED:
                 rows[process]["sharpness"] = sharpness(problem, at)
         statistics = {name: asdict(part) for name, part in run.statistics.items()}
         now = time.perf_counter()

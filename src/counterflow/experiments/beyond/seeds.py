@@ -20,6 +20,7 @@ def _finding(run: Run) -> Finding:
     # The first training has a record more, where its predictions restart.
     steps = known[-1].steps
     curves, claims = [], []
+    count = f"{len(known)} seed{'s'[: len(known) != 1]}"
     ends = {
         order: np.array([last(one.flow(order, "relative_error")) for one in known])
         for order in (0, 1)
@@ -36,7 +37,7 @@ def _finding(run: Run) -> Finding:
             Claim(
                 f"the error of {flow_name(order)} is the same within a factor of two for all seeds",
                 f"{scientific(float(np.min(ends[order])))} … "
-                f"{scientific(float(np.max(ends[order])))}, {len(known)} seeds",
+                f"{scientific(float(np.max(ends[order])))}; {count}",
                 spread < 2,
             )
         )
@@ -49,7 +50,7 @@ def _finding(run: Run) -> Finding:
         )
     )
     settings = known[0].training
-    title = f"η = {settings.learning_rate:g}, λ = {settings.weight_decay:g}, {len(known)} seeds"
+    title = f"η = {settings.learning_rate:g}, λ = {settings.weight_decay:g}, {count}"
     panel = Panel(title, TIME, "relative error ‖e_k‖/‖θ_k‖", tuple(curves), y_scale="log")
     return Finding(
         "seeds",
