@@ -225,7 +225,7 @@ def test_size_changes_the_settings_that_are_not_given(run, capsys):
     assert made.configuration.steps == (6, 8, 8)
     assert len(made.trainings[MIDDLE].steps) == 9
     for size, steps, records in (
-        ("quick", "200 500 500", 50),
+        ("quick", "200 500 500", 40),
         ("standard", "500 2000 2000", 100),
         ("full", "500 5000 50000", 100),
     ):

@@ -78,7 +78,7 @@ def test_every_default_is_valid(configuration):
 
 def test_the_smallest_settings_are_valid():
     tiny = {"learning_rates": (1e-3,), "steps": (2,), "restart": 1, "records": 1, "seeds": ()}
-    Configuration(**tiny, samples=1, hidden_widths=(1, 1), orders=(1, 0)).require_valid()
+    Configuration(**tiny, samples=2, hidden_widths=(1, 1), orders=(1, 0)).require_valid()
 
 
 COUNT = r"whole numbers? from 1 to 2147483646, got "
@@ -97,7 +97,9 @@ BAD = [
     ({"weight_decays": (-0.5,)}, f"{POSITIVE}-0.5"),
     ({"large_learning_rate": float("nan")}, f"{POSITIVE}nan"),
     ({"large_learning_rate": 0.1}, "must not be one of `learning_rates`, got 0.1: .*beyond them"),
-    ({"rtol": 0.0}, f"{POSITIVE}0$"),
+    ({"rtol": 0.0}, "must be from 1e-14.*, got 0$"),
+    ({"rtol": 0.5}, "to 0.01, got 0.5$"),
+    ({"weight_decays": (2.0,)}, "must be below 1, got 2:"),
     ({"orders": ()}, rf"{DIFFERENT}\(\)"),
     ({"orders": (0, 1, 1)}, rf"{DIFFERENT}\(0, 1, 1\)"),
     ({"orders": (0, 2)}, r"must contain 0 .* and 1 .*, got \(0, 2\)"),
@@ -108,7 +110,8 @@ BAD = [
     ({"restart": 200}, r"before the end of every run, got 200 with steps \(200, 500, 500\)"),
     ({"long_steps": -1}, rf"1 {COUNT}-1"),
     ({"long_samples": 0}, rf"1 {COUNT}0"),
-    ({"samples": 0}, rf"1 {COUNT}0"),
+    ({"samples": 1}, "must be at least 2, got 1: the network normalizes"),
+    ({"long_samples": 1}, "must be at least 2, got 1"),
     ({"seed": -1}, "must be different numbers that are not negative, got -1 and"),
     ({"seeds": (7,)}, r"must be different numbers that are not negative, got 7 and \(7,\)"),
     ({"seeds": (-2, 3)}, "not negative"),

@@ -217,7 +217,7 @@ class _Lane:
         self.predictions: dict[str, tuple[PredictionRunner, int]] = {}
         self.failed: dict[str, Status] = {}
         if kinds:
-            self.predictions[""] = (self._prediction(params, 0), 0)
+            self.predictions[""] = (self._prediction(params, times), 0)
         self.at_record: PyTree = params
 
     def advance(self, index: int, descent: PyTree) -> dict[str, float]:
@@ -260,7 +260,7 @@ class _Lane:
         if self.status != Status.COMPLETED or not self.kinds:
             return {}
         error = add_scaled(self.at_record, -1, descent)
-        restarted = self._prediction(self.at_record, index, error)
+        restarted = self._prediction(self.at_record, self._since(index), error)
         restarted.advance(0)
         self.predictions["restarted_"] = (restarted, index)
         unknown = 0.0 if self.estimate else float("nan")
@@ -301,15 +301,21 @@ class _Lane:
         self.predictions.pop("restarted_", None)  # of a later state, which could not be read
         if restart is not None and "prediction restarted_" in ended:
             index = int(np.searchsorted(records, restart))
-            self.predictions["restarted_"] = (self._prediction(self.at_record, index), index)
+            self.predictions["restarted_"] = (
+                self._prediction(self.at_record, self._since(index)),
+                index,
+            )
         statuses = {prefix: Status[ended[f"prediction {prefix}"]] for prefix in self.predictions}
         self.failed = {p: status for p, status in statuses.items() if status != Status.COMPLETED}
 
+    def _since(self, index: int) -> np.ndarray:
+        """The times from a record on, counted from there."""
+        return self.times[index:] - self.times[index]
+
     def _prediction(
-        self, params: PyTree, index: int, error: PyTree | None = None
+        self, params: PyTree, times: np.ndarray, error: PyTree | None = None
     ) -> PredictionRunner:
-        """Predictions that start at a record, from params whose error is known."""
-        times = self.times[index:] - self.times[index]
+        """Predictions at times after a start from params whose error is known."""
         return PredictionRunner(
             self.flow, params, times, error, max_steps=self.max_steps, estimate=self.estimate
         )

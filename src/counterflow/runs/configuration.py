@@ -77,7 +77,7 @@ class Configuration:
         product = max(*self.learning_rates, self.large_learning_rate) * max(self.weight_decays)
         if product >= 1:
             raise ValueError(
-                f"a learning rate times a weight decay must be below 1, got {product:g}: from "
+                f"`learning_rates` times `weight_decays` must be below 1, got {product:g}: from "
                 "there on the weights that the loss does not see alternate instead of decaying"
             )
         if self.rtol is not None and not 1e-14 <= self.rtol <= 1e-2:
