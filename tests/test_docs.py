@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import counterflow as cf
+from counterflow.experiments.registry import EXPERIMENTS
 from page import with_table
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -96,3 +97,29 @@ def test_the_figures_on_symmetries_can_be_drawn(symmetries):
     charts = symmetries.figures(results)
     assert set(charts) == {"scale", "translation", "rescale"}
     assert all(chart.to_dict() for chart in charts.values())
+
+
+# --- the page on reproduction -----------------------------------------------------------------
+
+
+def test_every_table_on_reproduction_is_that_of_the_committed_runs():
+    reproduce = load(DOCS / "reproduce.py")
+    page = (DOCS / "reproduce.md").read_text(encoding="utf-8")
+    paths = sorted((DOCS / "results").glob("reproduce_*.json"))
+    assert paths
+    for path in paths:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        name = reproduce.name_of(stored)
+        assert path.stem == f"reproduce_{name}"
+        assert stored["finished"]
+        assert with_table(page, f"{name}_claims", reproduce.claims_table(stored)) == page
+        assert with_table(page, f"{name}_table1", reproduce.decay_table(stored)) == page
+        claimed = {claim["experiment"] for claim in stored["claims"]}
+        assert claimed == {"symmetries", *EXPERIMENTS}
+
+
+def test_what_the_page_says_of_failing_claims_is_what_failed():
+    stored = json.loads((DOCS / "results" / "reproduce_digits_quick.json").read_text())
+    failing = {claim["experiment"] for claim in stored["claims"] if not claim["holds"]}
+    said = {"figure2", "figure3", "figure11", "figure12", "equilibrium", "seeds"}
+    assert failing == said

@@ -151,7 +151,7 @@ def default_configuration(size: Size = "quick", data: Data = "digits") -> Config
     """
     chosen = Configuration(size=size, data=data, steps=_STEPS[size])
     if size != "quick":
-        chosen = replace(chosen, records=100, large_steps=50, long_steps=50_000)
+        chosen = replace(chosen, records=100, long_steps=50_000)
     if data != "digits":
         # A seed more costs as much as the rest of a figure; the paper has one.
         chosen = replace(chosen, hidden_widths=(100, 100), orders=(0, 1), seeds=())

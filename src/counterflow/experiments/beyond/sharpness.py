@@ -5,7 +5,7 @@ import numpy as np
 from ...runs.configuration import Configuration
 from ...runs.run import Run, TrainingSeries
 from ...runs.training import Training
-from ..curves import TIME, flow_name, order_role, scientific
+from ..curves import TIME, flow_name, order_role
 from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding, Panel
 from ..trainings import at_weight_decay, series
@@ -41,7 +41,7 @@ def _finding(run: Run) -> Finding:
         ratios = descent / flow
         flatter.append(bool(np.all(ratios < 1)))
         closer.append(bool(np.all(np.abs(motion - descent) < np.abs(flow - descent))))
-        said.append(f"{scientific(float(ratios.min()))} … {scientific(float(ratios.max()))}")
+        said.append(f"{ratios.min():.5f} … {ratios.max():.5f}")
     rates = ", ".join(f"{one.training.learning_rate:g}" for one in known)
     return Finding(
         "sharpness",
