@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax._src.ad_util import add_any_p
+from jax.custom_derivatives import linear_call
 from jax.flatten_util import ravel_pytree
 from jax.sharding import SingleDeviceSharding
 
@@ -122,6 +123,9 @@ LINEAR = {
     "reduce_window_sum": lambda x: lax.reduce_window(jnp.sin(x), 0.0, lax.add, **POOL),
     "sharding_constraint": lambda x: lax.with_sharding_constraint(
         jnp.sin(x), SingleDeviceSharding(jax.devices()[0])
+    ),
+    "linear_call": lambda x: linear_call(
+        lambda data, z: data * z, lambda data, z: data * z, Y, jnp.sin(x)
     ),
     "optimization_barrier": lambda x: lax.optimization_barrier((jnp.sin(x), Y, x)),
     # The last index is out of bounds: what is filled in there does not vary.

@@ -117,6 +117,12 @@ def _select_n(degree, operation, inputs, output, memory):
     return _linear(*cases)(degree, operation, inputs, output, memory)
 
 
+@rule_for("linear_call")
+def _linear_call(degree, operation, inputs, output, memory):
+    fixed = operation.params["num_callee_consts"] + operation.params["num_res"]
+    return _linear(*range(fixed, len(inputs)))(degree, operation, inputs, output, memory)
+
+
 # Products and quotients.
 
 

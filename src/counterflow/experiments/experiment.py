@@ -15,6 +15,9 @@ from ..runs.run import Run
 from ..runs.training import Training
 from .finding import Finding
 
+# From so many numbers on, data are kept transposed too.
+_MANY = 1_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -30,7 +33,7 @@ class Setting:
 
     configuration: Configuration
     dataset: Dataset
-    _on_device: dict[int | None, tuple[Any, Any]] = field(default_factory=dict, init=False)
+    _on_device: dict[int | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         wanted, there = self.configuration.samples, len(self.dataset.inputs)
@@ -50,15 +53,18 @@ class Setting:
             seed: The seed of the initial weights.
             samples: How many of the images to take, if not as many as the configuration says.
         """
-        inputs, targets = self._arrays(samples or self.configuration.samples)
+        arrays = self._arrays(samples or self.configuration.samples)
+        inputs, targets = arrays[:2]
         widths = (inputs.shape[1], *self.configuration.hidden_widths, targets.shape[1])
-        problem = Problem(cross_entropy, data=(inputs, targets), weight_decay=weight_decay)
+        problem = Problem(cross_entropy, data=arrays, weight_decay=weight_decay)
         return problem, glorot_uniform(widths, seed)
 
-    def _arrays(self, samples: int | None) -> tuple[Any, Any]:
+    def _arrays(self, samples: int | None) -> tuple[Any, ...]:
         if samples not in self._on_device:
-            arrays = self.dataset.inputs[:samples], self.dataset.targets[:samples]
-            self._on_device[samples] = (jnp.asarray(arrays[0]), jnp.asarray(arrays[1]))
+            inputs, targets = self.dataset.inputs[:samples], self.dataset.targets[:samples]
+            # Of many images also the transpose, with which a gradient takes a fifth less.
+            more = (jnp.asarray(inputs.T.copy()),) if inputs.size > _MANY else ()
+            self._on_device[samples] = (jnp.asarray(inputs), jnp.asarray(targets), *more)
         return self._on_device[samples]
 
 

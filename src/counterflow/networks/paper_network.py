@@ -11,8 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .cross_entropy import AnyArray, Batch, mean_cross_entropy
+from .first_layer import first_layer
 
 Params = dict[str, Float[Array, "inputs outputs"]]
+TransposedBatch = tuple[
+    Float[AnyArray, "samples pixels"],
+    Float[AnyArray, "samples classes"],
+    Float[AnyArray, "pixels samples"],
+]
 LAYERS = ("input", "hidden", "readout")
 
 
@@ -35,15 +41,23 @@ def glorot_uniform(widths: tuple[int, int, int, int], seed: int = 7) -> Params:
     return params
 
 
-def logits(params: Params, inputs: Float[AnyArray, "samples pixels"]) -> Float[Array, "samples _"]:
-    """The network's outputs before the softmax."""
-    hidden = jax.nn.silu(inputs @ params["input"]) @ params["hidden"]
+def logits(
+    params: Params,
+    inputs: Float[AnyArray, "samples pixels"],
+    transposed: Float[AnyArray, "pixels samples"] | None = None,
+) -> Float[Array, "samples _"]:
+    """The network's outputs before the softmax; the inputs once more, transposed, save time."""
+    first = first_layer(inputs, transposed, params["input"])
+    hidden = jax.nn.silu(first) @ params["hidden"]
     centred = hidden - jnp.mean(hidden, axis=0, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(centred**2, axis=0, keepdims=True))
     return (centred / deviation) @ params["readout"]
 
 
-def cross_entropy(params: Params, data: Batch) -> Float[Array, ""]:
-    """The mean cross-entropy of the network on inputs and one-hot targets."""
-    inputs, targets = data
-    return mean_cross_entropy(logits(params, inputs), targets)
+def cross_entropy(params: Params, data: Batch | TransposedBatch) -> Float[Array, ""]:
+    """The mean cross-entropy of the network on inputs and one-hot targets.
+
+    A third part of the data, the inputs transposed, makes the gradient of many images faster.
+    """
+    inputs, targets, *transposed = data
+    return mean_cross_entropy(logits(params, inputs, *transposed), targets)
