@@ -38,6 +38,7 @@ from .report.plot import plot as plot
 from .runs.run import Run as Run, TrainingSeries as TrainingSeries, open_run as open_run
 from .runs.store import StoreError as StoreError
 from .solvers.interruption import RunInterrupted as RunInterrupted
+from .solvers.rock4 import ROCK4 as ROCK4
 from .solvers.solve import solve as solve
 from .solvers.trajectory import (
     SolveError as SolveError,

@@ -1,3 +1,3 @@
 """The command line: `counterflow`."""
 
-from .main import main as main
+from .main import main as main, run as run

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from ..experiments.experiment import Experiment
 from ..experiments.finding import Finding
 from ..experiments.registry import EXPERIMENTS
 from ..experiments.reproduce import Watcher, findings, reproduce as reproduce_experiments
-from ..report.report import duration, total_cost, write_report
+from ..report.report import duration, missing_of, total_cost, warnings_of, write_report
 from ..runs.configuration import Configuration, Data, Size, default_configuration
 from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
 from ..runs.run import Run, open_run
@@ -30,6 +31,9 @@ from ..runs.training import Stopped
 from .downloads import download_view
 from .stopping import stopping_at_a_record
 from .views import LiveView, PlainView
+
+# The exit code of a command that was stopped.
+_STOPPED = 130
 
 
 class CommandError(Exception):
@@ -89,11 +93,11 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
                     run = reproduce_experiments(
                         chosen, configuration, folder, load_data, typed, view, stopping
                     )
-                _finish(console, run, findings(run, chosen))
+                _finish(console, run, chosen)
             except (Stopped, KeyboardInterrupt):
                 place = folder / configuration.name
                 _print(console, f"stopped; every record so far is in {place}\nto go on: {typed}")
-                return 130
+                return _STOPPED
         return 0
 
     return reproduce
@@ -106,7 +110,7 @@ def report(run: tyro.conf.Positional[Path]) -> int:
         run: The folder of the run, such as runs/digits-quick-….
     """
     known = open_run(run)
-    _finish(Console(), known, findings(known, tuple(EXPERIMENTS.values())))
+    _finish(Console(), known, tuple(EXPERIMENTS.values()))
     return 0
 
 
@@ -159,6 +163,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed("stopped", 130)
 
 
+def run() -> None:
+    """Runs the command that was typed, and ends the process."""
+    code = main()
+    if code == _STOPPED:
+        # A compilation that is still at work would not survive an orderly end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def _failed(error: Exception | str, code: int) -> int:
     print(f"counterflow: {error}", file=sys.stderr)
     return code
@@ -187,10 +202,15 @@ def _chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
     return tuple(one for name, one in EXPERIMENTS.items() if name in names or not names)
 
 
-def _finish(console: Console, run: Run, found: Sequence[Finding]) -> None:
-    """Writes the report, and prints the verdicts and where it is."""
-    path = write_report(run, found)
+def _finish(console: Console, run: Run, chosen: Sequence[Experiment]) -> None:
+    """Writes the report of all that the run has, and prints the verdicts that were asked for."""
+    everything = findings(run, tuple(EXPERIMENTS.values()))
+    path = write_report(run, everything)
+    found = findings(run, chosen)
     console.print(_verdicts(found))
+    wanted = missing_of(everything) if len(chosen) == len(EXPERIMENTS) else []
+    for warning in (*warnings_of(run), *wanted):
+        _print(console, f"note: {warning}")
     claims = [claim for finding in found for claim in finding.claims]
     evaluations, seconds = total_cost(run)
     _print(

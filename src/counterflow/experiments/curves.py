@@ -95,11 +95,10 @@ def by_pair(
 
 
 def largest(values: np.ndarray) -> float:
-    """The largest of values that are numbers, or not a number."""
-    return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+    """The largest of values; not a number if one is not, so that no claim on it holds."""
+    return float(np.max(values)) if len(values) else float("nan")
 
 
 def last(values: np.ndarray) -> float:
-    """The last of values that is a number, or not a number."""
-    known = values[np.isfinite(values)]
-    return float(known[-1]) if len(known) else float("nan")
+    """The value at the last record; not a number if there is none."""
+    return float(values[-1]) if len(values) else float("nan")

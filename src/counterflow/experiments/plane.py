@@ -48,7 +48,7 @@ def paths(
         warnings.simplefilter("ignore", UserWarning)
         for order in orders:
             flow = EquationOfMotion(problem, learning_rate, order)
-            path = solve(flow, params, between, rtol=1e-10).params
+            path = solve(flow, params, between, rtol=1e-10).params  # raises if it ends early
             found[f"order {order}"] = np.asarray(path).tolist()
     return found
 

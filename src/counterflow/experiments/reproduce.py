@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,16 @@ def reproduce(
         watcher: Hears how it is going.
         stopping: Asked after each record and result; if true, `Stopped` is raised.
     """
+    configuration.require_valid()
     trainings, results = needed(experiments, configuration)
     place = folder / configuration.name
+    # Data that cannot be had leave no empty run behind.
+    setting = None if place.exists() else Setting(configuration, load())
     with writing(place, configuration.to_json(), command, watcher.said) as store:
         known = store.trainings()
+        for name, training in trainings.items():
+            if name in known:
+                store.require_settings(name, asdict(training), training.record_steps.tolist())
         todo = [
             training
             for name, training in trainings.items()
@@ -92,7 +99,7 @@ def reproduce(
         missing = [name for name in results if name not in store.results()]
         watcher.planned(todo, missing)
         if todo or missing:
-            setting = Setting(configuration, load())
+            setting = setting or Setting(configuration, load())
             for name in missing:
                 _compute(store, name, results[name], setting, watcher, stopping)
             for training in todo:
@@ -127,6 +134,8 @@ def _train(
     problem, params = setting.problem(training.weight_decay, training.seed)
     train(training, problem, params, store, watcher.recorded, stopping, watcher.said)
     watcher.finished(training.name)
+    if stopping():
+        raise Stopped
 
 
 def _symmetries(setting: Setting) -> dict[str, float]:
@@ -167,5 +176,7 @@ def findings(run: Run, experiments: Sequence[Experiment]) -> tuple[Finding, ...]
         wanted = {training.name for training in experiment.trainings(run.configuration)}
         results = set(experiment.results or {})
         if wanted <= names and results <= set(run.results):
-            found.append(experiment.finding(run))
+            finding = experiment.finding(run)
+            # Of one seed there is no spread to tell of.
+            found += [finding] if finding.claims else []
     return tuple(found)

@@ -269,10 +269,12 @@ def _decimals(ends: Ends) -> "altair.Axis":
 
     size = max(abs(ends[0]), abs(ends[1]))
     if 1e-3 <= size < 1e5:
-        return altair.Axis(tickCount=5)
+        return altair.Axis(tickCount=5, labelFlush=False)
     written = ".2~e" if size < 1e-3 else ".4~s"
     return altair.Axis(
-        tickCount=5, labelExpr=f"datum.value == 0 ? '0' : format(datum.value, '{written}')"
+        tickCount=5,
+        labelFlush=False,
+        labelExpr=f"datum.value == 0 ? '0' : format(datum.value, '{written}')",
     )
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..experiments.finding import Finding, Table
+from ..experiments.registry import EXPERIMENTS
 from ..runs.environment import differences
 from ..runs.run import Run, TrainingSeries
 from .page import Report, write_figures, write_page
@@ -62,7 +63,9 @@ def report(run: Run, findings: Sequence[Finding]) -> Report:
         cost=_cost(run),
         cost_note=(
             f"The paper simulated each flow by {PAPER_STEPS:,} Euler steps; all of its experiments "
-            f"took {PAPER_TIME}. Gradient evaluations count a product with the Hessian as two."
+            f"took {PAPER_TIME}. Gradient evaluations are those of descent, flows and predictions, "
+            "a product with the Hessian counted as two; the times also include measuring sharpness "
+            "and the results that are no trainings."
         ),
         citation=_CITATION.replace("VERSION", version("counterflow")),
         summary=(
@@ -72,7 +75,7 @@ def report(run: Run, findings: Sequence[Finding]) -> Report:
             "fails is shown with its numbers"
             + (f"; here in {', '.join(finding.name for finding in failing)}." if failing else "."),
         ),
-        warnings=tuple(_warnings(run)),
+        warnings=(*warnings_of(run), *missing_of(findings)),
     )
 
 
@@ -111,7 +114,7 @@ def _settings(run: Run) -> tuple[tuple[str, str], ...]:
     rows += [("command", last["command"]), ("source", last["source"] or "not a git repository")]
     rows += [(name, value) for name, value in last["fingerprint"].items() if value]
     rows.append(("worked on", ", ".join(sitting["started"] for sitting in run.sittings)))
-    return tuple((name, value) for name, value in rows)
+    return tuple(rows)
 
 
 def _cost(run: Run) -> Table:
@@ -135,7 +138,15 @@ def _cost(run: Run) -> Table:
     return Table(header, tuple(rows))
 
 
-def _warnings(run: Run) -> list[str]:
+def missing_of(findings: Sequence[Finding]) -> list[str]:
+    """What to tell of experiments that nothing was found of."""
+    found = {finding.name for finding in findings}
+    missing = [name for name in EXPERIMENTS if name not in found]
+    return [f"not computed yet: {', '.join(missing)}"] if missing else []
+
+
+def warnings_of(run: Run) -> list[str]:
+    """What the reader of a run must know: what is not finished, ended early or was moved."""
     found = [
         f"{name} is not finished: {len(known.steps)} of {known.total} records are done"
         for name, known in run.trainings.items()

@@ -8,6 +8,9 @@ from typing import Any, Literal, get_args
 
 from ..solvers.requirements import MOST_STEPS
 
+# Orders beyond this are of no use: rounding and the series' own divergence come before.
+_MOST_ORDERS = 9
+
 Data = Literal["digits", "mnist", "fashion-mnist"]
 Size = Literal["quick", "standard", "full"]
 
@@ -25,7 +28,7 @@ class Configuration:
         seed: The seed of the initial weights (Glorot uniform).
         learning_rates: The learning rates η.
         weight_decays: The weight decays λ; errors are predicted at the first of them.
-        steps: The steps of gradient descent at each learning rate.
+        steps: The steps of gradient descent, a number for each learning rate.
         large_learning_rate: A learning rate beyond what descent is stable at, at the last of the
             weight decays.
         large_steps: The steps of gradient descent at that learning rate.
@@ -53,7 +56,7 @@ class Configuration:
     restart: int = 100
     rtol: float | None = None
     seeds: tuple[int, ...] = (8, 9, 10, 11)
-    long_steps: int = 5_000
+    long_steps: int = 6_000
     long_samples: int = 2_000
 
     def require_valid(self) -> None:
@@ -68,11 +71,15 @@ class Configuration:
             for value in getattr(self, name):
                 _require_positive(name, value)
         _require_counts("steps", self.steps, len(self.learning_rates))
-        _require_positive("large_learning_rate", self.large_learning_rate)
-        if self.large_learning_rate in self.learning_rates:
+        if list(self.learning_rates) != sorted(self.learning_rates, reverse=True):
             raise ValueError(
-                f"`large_learning_rate` must not be one of `learning_rates`, got "
-                f"{self.large_learning_rate:g}: it is a further one, beyond them"
+                f"`learning_rates` must be given from the largest on, got {self.learning_rates}"
+            )
+        _require_positive("large_learning_rate", self.large_learning_rate)
+        if self.large_learning_rate <= self.learning_rates[0]:
+            raise ValueError(
+                f"`large_learning_rate` must be larger than all of `learning_rates`, got "
+                f"{self.large_learning_rate:g}: it is one beyond them"
             )
         product = max(*self.learning_rates, self.large_learning_rate) * max(self.weight_decays)
         if product >= 1:
@@ -86,10 +93,11 @@ class Configuration:
                 f"{self.rtol:g}"
             )
         _require_distinct("orders", self.orders)
-        if any(order < 0 for order in self.orders) or not {0, 1} <= set(self.orders):
+        if not {0, 1} <= set(self.orders) <= set(range(_MOST_ORDERS)):
             raise ValueError(
                 f"`orders` must contain 0 (gradient flow) and 1 (the paper's equation of motion), "
-                f"which the experiments compare, and no negative one, got {self.orders}"
+                f"which the experiments compare, and none beyond {_MOST_ORDERS - 1}, got "
+                f"{self.orders}"
             )
         for name in ("large_steps", "records", "restart", "long_steps", "long_samples"):
             _require_counts(name, (getattr(self, name),), 1)

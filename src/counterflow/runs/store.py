@@ -129,8 +129,12 @@ class Store:
             self._connection.execute(
                 "INSERT OR IGNORE INTO trainings VALUES (?, ?, ?, ?, ?, ?)", row
             )
-        noted = self._rows("SELECT name, settings, steps FROM trainings WHERE name = ?", training)
-        if noted != [row[:3]]:
+        self.require_settings(training, settings, steps)
+
+    def require_settings(self, training: str, settings: Any, steps: list[int]) -> None:
+        """Raises if a training is noted with other settings or steps than these."""
+        noted = self._rows("SELECT settings, steps FROM trainings WHERE name = ?", training)
+        if noted != [(json.dumps(settings), json.dumps(steps))]:
             raise StoreError(
                 f"{training!r} in {self.folder} was begun with other settings, by another version "
                 "of counterflow: its records can be exported (counterflow export); to compute them "

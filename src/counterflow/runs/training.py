@@ -150,6 +150,7 @@ def train(
     known = store.trainings()[training.name]
     if known["status"] != "running":
         return
+    started, before = time.perf_counter(), known["seconds"]
     problem = on_device(problem)
     run = training.lock_step(problem, params)
     done, wrong = store.resume(training.name, run.resume)
@@ -157,7 +158,6 @@ def train(
         say(f"{wrong}; going on from the state before it, at step {steps[done - 1]}")
     count = _SHARPNESS_RECORDS if training.sharpness and problem.has_loss else 0
     sharp = set(np.linspace(0, len(steps) - 1, count).astype(int).tolist())
-    started, before = time.perf_counter(), known["seconds"]
     evaluations = _evaluations(run)
     for index in range(done, len(steps)):
         since = time.perf_counter()
@@ -183,6 +183,9 @@ def train(
             raise Stopped
     flows = {lane.name: lane.status for lane in run.lanes if lane.status != Status.COMPLETED}
     ended = [f"{name} {status}" for name, status in flows.items()]
+    for lane in run.lanes:
+        for prefix, status in lane.failed.items():
+            ended.append(f"{prefix.replace('_', ' ')}prediction of {lane.name} {status}")
     if run.status != Status.COMPLETED:
         ended = [f"descent {run.status}", *ended]
     store.finish(training.name, "; ".join(ended) or str(Status.COMPLETED))

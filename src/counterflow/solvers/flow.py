@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
 from ..problem.tree import is_finite, norm, rms
-from .rock4 import ROCK4, after_rejection
+from .rock4 import ROCK4, after_rejection, longest_step
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where
@@ -197,6 +197,9 @@ def flow_to(
 
     def body(state):
         goal = horizon if integrator.dense else record
+        if isinstance(integrator.solver, ROCK4):
+            longest = longest_step(state.solver_state)
+            state = eqx.tree_at(lambda s: s.step_size, state, jnp.minimum(state.step_size, longest))
         # A step that would end just short of its goal is stretched, not followed by a tiny one.
         cut = state.time + 1.001 * state.step_size >= goal
         end = jnp.where(cut, goal, state.time + state.step_size)

@@ -74,7 +74,19 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
     """A stabilized explicit Runge–Kutta method of order 4, after Abdulle (2002).
 
     For equations whose Jacobian has eigenvalues near the negative real axis, as gradient flow and
-    the equation of motion have. Pass it as `solver`; `solve` chooses it by itself where it pays.
+    the equation of motion have. Where stability and not accuracy limits the step, at tolerances of
+    about 1e-5 or more, it needs fewer evaluations than the classical methods.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import counterflow as cf
+        >>> rates = jnp.array([1.0, 2000.0])
+        >>> problem = cf.Problem(lambda theta: jnp.sum(rates * theta**2) / 2)
+        >>> run = cf.solve(
+        ...     cf.GradientFlow(problem), jnp.ones(2), [1.0], rtol=1e-4, solver=cf.ROCK4()
+        ... )
+        >>> print(f"{run.at(0)[0]:.4f}")
+        0.3679
     """
 
     term_structure: ClassVar = diffrax.ODETerm
@@ -157,11 +169,16 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         end = terms.vf(t1, y1, args)
         error = weighted_sum(tuple(step * error_weights), (k1, k2, k3, k4, end))
         # A step that is too long for all methods is refused, whatever its error.
-        error = scaled(jnp.where(reached, 1, jnp.inf), error)
+        error = jax.tree.map(lambda leaf: jnp.where(reached, leaf, jnp.inf), error)
         new_state = Rock4State(
             end, state.direction, state.radius, state.age + 1, state.evaluations + stages
         )
         return y1, error, {"y0": y0, "y1": y1}, new_state, diffrax.RESULTS.successful
+
+
+def longest_step(state: Rock4State) -> Float[Array, ""]:
+    """The longest step that is stable with the most stages there are."""
+    return _table().reach[-1] / (1.001 * _SAFETY * state.radius)
 
 
 def after_rejection(kept: Rock4State, attempted: Rock4State) -> Rock4State:

@@ -20,6 +20,12 @@ def dynamics_panel(run: Run, quantity: str, y_title: str) -> Panel:
     return by_pair(trainings_of(run), lambda one: one("descent", quantity), y_title)
 
 
+def decayed(known: TrainingSeries, quantity: str) -> np.ndarray:
+    """What weight decay alone makes of a quantity of descent: `(1 − ηλ)^k` times its start."""
+    rate = known.training.learning_rate * known.training.weight_decay
+    return known("descent", quantity)[0] * np.exp(known.steps * np.log1p(-rate))
+
+
 def gap(known: TrainingSeries, order: int, quantity: str) -> np.ndarray:
     """How far the charge of a flow is from descent's, at every record."""
     return np.abs(known.flow(order, quantity) - known("descent", quantity))
@@ -56,9 +62,9 @@ def gap_claim(run: Run, quantity: str, what: str, rounding: float) -> Claim:
         (largest(gap(known, 0, quantity)), largest(gap(known, 1, quantity)))
         for known in trainings_of(run)
     ]
-    ratios = [flow / motion for flow, motion in pairs if motion > 0]
+    ratios = np.array([flow / motion if motion > 0 else np.inf for flow, motion in pairs])
     return Claim(
         f"the counter term reduces the gap of {what} at every learning rate and weight decay",
-        f"by factors of {scientific(min(ratios))} to {scientific(max(ratios))}",
+        f"by factors of {scientific(float(np.min(ratios)))} to {scientific(float(np.max(ratios)))}",
         all(motion < flow or flow < rounding for flow, motion in pairs),
     )

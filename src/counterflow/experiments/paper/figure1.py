@@ -79,7 +79,7 @@ def _finding(run: Run) -> Finding:
                 "gradient flow ends in another valley than descent, the equation of motion in the "
                 "same",
                 f"distance from descent at the end: {said} for γ = {', '.join(map(str, away))}",
-                ends[0] > 1 and max(ends[1:]) < 0.1,
+                ends[0] > 1 and all(end < 0.1 for end in ends[1:]),
             ),
         ),
         (

@@ -4,26 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...runs.run import Run, TrainingSeries
+from ...runs.run import Run
 from ..curves import by_pair, scientific
 from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding
 from ..trainings import all_pairs, series
-
-
-def exact(known: TrainingSeries) -> np.ndarray:
-    """`‖θ_⊥‖` under descent, exactly: `(1 − ηλ)^k` times that at the start."""
-    rate = known.training.learning_rate * known.training.weight_decay
-    return known("descent", "perpendicular")[0] * np.exp(known.steps * np.log1p(-rate))
+from .charges import decayed
 
 
 def _finding(run: Run) -> Finding:
     known = [series(run, one) for one in all_pairs(run.configuration)]
     sizes = [one("descent", "perpendicular") for one in known]
-    off = max(
-        float(np.max(np.abs(size / exact(one) - 1))) for one, size in zip(known, sizes, strict=True)
-    )
-    rising = sum(int(np.sum(np.diff(size) >= 0)) for size in sizes)
+    exact = [decayed(one, "perpendicular") for one in known]
+    off = float(np.max(np.abs(np.concatenate(sizes) / np.concatenate(exact) - 1)))
+    rising = sum(int(np.sum(~(np.diff(size) < 0))) for size in sizes)
     panel = by_pair(
         known,
         lambda one: one("descent", "perpendicular"),
@@ -32,7 +26,8 @@ def _finding(run: Run) -> Finding:
         against_step=True,
     )
     curves = tuple(
-        Curve("exact, (1 − ηλ)^k", "exact", one.steps.astype(float), exact(one)) for one in known
+        Curve("exact, (1 − ηλ)^k", "exact", one.steps.astype(float), values)
+        for one, values in zip(known, exact, strict=True)
     )
     return Finding(
         "figure6",
