@@ -36,9 +36,16 @@ def error_panel(
     trainings: Sequence[TrainingSeries],
     quantity: str = "error",
     title: str = "",
-    orders: Sequence[int] | None = None,
+    rates: Sequence[float] = (),
 ) -> Panel:
-    """The error of every order's flow at several learning rates."""
+    """The error of every order's flow at several learning rates.
+
+    Args:
+        trainings: The trainings.
+        quantity: `error` or `relative_error`.
+        title: The title of the panel.
+        rates: The learning rates of all panels of the figure, so that each looks the same in all.
+    """
     y_title = "relative error ‖e_k‖/‖θ_k‖" if quantity == "relative_error" else "error ‖e_k‖"
     curves = [
         Curve(
@@ -46,11 +53,10 @@ def error_panel(
             order_role(order),
             one.steps.astype(float),
             one.flow(order, quantity),
-            variant=variant,
+            variant=rates.index(one.training.learning_rate) if rates else variant,
         )
         for variant, one in enumerate(trainings)
         for order in one.training.orders
-        if orders is None or order in orders
     ]
     return Panel(title, STEP, y_title, tuple(curves), y_scale="log")
 

@@ -27,7 +27,7 @@ def _finding(run: Run) -> Finding:
         ):
             letter = "abcdefgh"[len(panels) % 8]
             title = f"({letter}) λ = {decay:g}{label}"
-            panels.append(error_panel(shown, "relative_error", title))
+            panels.append(error_panel(shown, "relative_error", title, configuration.learning_rates))
         text = f"the paper: the error explodes at η = {{rate}}, λ = {decay:g} (beyond ‖θ‖/10)"
         claims.append(figure3.explosion(at[0], text))
         claims += figure4.claims(at[:1], "relative_error")
@@ -42,7 +42,8 @@ def _finding(run: Run) -> Finding:
         "figure11",
         "Figure 11: relative discretization error",
         "The error over the length of the weight vector: all learning rates, and the smaller ones "
-        "magnified, at each weight decay.",
+        "magnified, at each weight decay. "
+        "Orders beyond the first, not in the paper, are by the method `orbit`.",
         tuple(claims),
         tuple(panels),
     )

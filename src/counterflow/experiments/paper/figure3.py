@@ -51,7 +51,8 @@ def _finding(run: Run) -> Finding:
         "Figure 3: the error at a large learning rate",
         f"The error of gradient flow and of the equation of motion, λ = {decay:g}. The paper saw "
         "it explode at η = 0.1, for widths that it does not state. Whether it does is a question "
-        "of η times sharpness; beside the paper's learning rates is one beyond 2/sharpness.",
+        "of η times sharpness; beside the paper's learning rates is one beyond 2/sharpness. Orders "
+        "beyond the first, not in the paper, are by the method `orbit`.",
         (
             explosion(at[0], "the paper: the error explodes at η = {rate} (beyond a tenth of ‖θ‖)"),
             explosion(large, "the error explodes at η = {rate}, beyond 2/sharpness", beyond=True),

@@ -66,9 +66,9 @@ def _finding(run: Run) -> Finding:
         "figure4",
         "Figure 4: the error of gradient flow and of the equation of motion",
         f"The error at the smaller learning rates, λ = {decay:g}; all of them are in Figure 3. "
-        "Orders beyond the first are not in the paper.",
+        "Orders beyond the first, not in the paper, are by the method `orbit`.",
         claims(at, "error"),
-        (error_panel(at),),
+        (error_panel(at, rates=run.configuration.learning_rates),),
     )
 
 

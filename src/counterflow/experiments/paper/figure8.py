@@ -12,7 +12,8 @@ def _finding(run: Run) -> Finding:
         "figure8",
         "Figure 8: gap of the squared norm",
         "|r² of the flow − r² of descent|: gradient flow knows nothing of the lengthening by "
-        "finite steps, the equation of motion does. Orders beyond the first are not in the paper.",
+        "finite steps, the equation of motion does. Orders beyond the first, not in the paper, are "
+        "by the method `orbit`.",
         (gap_claim(run, "squared_norm", "r²", 1e-12),),
         gap_panels(run, "squared_norm", "gap of r²"),
     )
