@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from counterflow.data.digits import digits
@@ -227,3 +228,54 @@ def test_a_watcher_keeps_silent(first, capsys):
     for hear in (watcher.started, watcher.finished, watcher.said):
         hear("figure1")
     assert capsys.readouterr() == ("", "")
+
+
+# --- verdicts on what ended early ---------------------------------------------------------------
+
+
+def cut(run, process, of=""):
+    """The run as it would be if a process had not got beyond its first record."""
+
+    def without(known):
+        series = {
+            (name, quantity): np.where(np.arange(len(values)) > 0, np.nan, values)
+            if name == process and quantity.startswith(of)
+            else values
+            for (name, quantity), values in known.series.items()
+        }
+        return replace(known, series=series, status=f"{process} step vanished")
+
+    trainings = {name: without(known) for name, known in run.trainings.items()}
+    return replace(run, trainings=trainings)
+
+
+@pytest.mark.parametrize("name", ["figure4", "figure8", "figure10", "figure11", "sharpness"])
+def test_an_equation_of_motion_that_ended_is_not_the_closer_one(name, run):
+    claims = EXPERIMENTS[name].finding(cut(run, "flow 1")).claims
+    about = [claim for claim in claims if "order 1" in claim.text or "counter term" in claim.text]
+    about += [claim for claim in claims if "equation of motion" in claim.text]
+    assert about
+    assert not any(claim.holds for claim in about)
+
+
+@pytest.mark.parametrize("name", ["figure2", "figure12"])
+def test_a_prediction_that_ended_is_not_right(name, run):
+    for kind in ("propagated", "local"):
+        claims = EXPERIMENTS[name].finding(cut(run, "flow 0", of=kind)).claims
+        about = [claim for claim in claims if kind in claim.text]
+        assert about
+        assert not any(claim.holds for claim in about)
+
+
+@pytest.mark.parametrize("process", ["descent", "flow 0", "flow 1", "flow 2"])
+def test_every_experiment_has_something_to_say_whatever_ended(process, run):
+    ended = cut(run, process)
+    for name, experiment in EXPERIMENTS.items():
+        assert experiment.finding(ended).name == name
+
+
+@pytest.mark.parametrize("name", ["figure6", "figure7", "figure9", "table1"])
+def test_descent_that_was_not_recorded_obeys_no_law(name, run):
+    claims = EXPERIMENTS[name].finding(cut(run, "descent")).claims
+    measured = [claim for claim in claims if "paper's column" not in claim.text]
+    assert not any(claim.holds for claim in measured)

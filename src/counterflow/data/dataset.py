@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
-NAMES = ("digits", "mnist", "fashion-mnist")
+Name = Literal["digits", "mnist", "fashion-mnist"]
+NAMES: tuple[str, ...] = get_args(Name)
 
 # Called during a download with the name of the file, the bytes done and the bytes in all; the last
 # is 0 where the server does not say.

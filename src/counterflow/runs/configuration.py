@@ -6,12 +6,12 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Literal, get_args
 
+from ..data.dataset import Name as Data
 from ..solvers.requirements import MOST_STEPS
 
 # Orders beyond this are of no use: rounding and the series' own divergence come before.
 _MOST_ORDERS = 9
 
-Data = Literal["digits", "mnist", "fashion-mnist"]
 Size = Literal["quick", "standard", "full"]
 
 
