@@ -100,11 +100,11 @@ def test_what_is_measured_is_what_compare_measures(whole):
     )
     for i, order in enumerate((0, 1)):
         values = [float.fromhex(v) for v in found[f"flow {order}", "error"].values()]
-        np.testing.assert_allclose(values, comparison.error[i], rtol=1e-4, atol=1e-15)
+        np.testing.assert_allclose(values, comparison.error[i], rtol=1e-3, atol=1e-15)
     values = [float.fromhex(v) for v in found["descent", "loss"].values()]
     np.testing.assert_allclose(values, comparison.descent_loss, rtol=1e-13)
     predicted = [float.fromhex(v) for v in found["flow 0", "propagated_prediction"].values()]
-    np.testing.assert_allclose(predicted, comparison.predictions["propagated"].prediction[0], 1e-4)
+    np.testing.assert_allclose(predicted, comparison.predictions["propagated"].prediction[0], 1e-3)
     assert list(found["flow 0", "restarted_local_mismatch"]) == list(range(3, 9))
     assert ("flow 1", "local_prediction") not in found
 
@@ -128,7 +128,7 @@ def test_sharpness_is_measured_at_five_records(whole):
     for process in ("descent", "flow 0", "flow 1"):
         series = found[process, "sharpness"]
         assert list(series) == [0, 2, 4, 6, 8]
-        assert series[0] == sharpness(VALLEY, PARAMS).hex()
+        assert series[0] == sharpness(VALLEY, PARAMS).value.hex()
 
 
 def test_a_flow_that_fails_ends_alone_and_descent_that_diverges_ends_it_all(whole):

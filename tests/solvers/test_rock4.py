@@ -129,8 +129,8 @@ def test_the_radius_is_found_at_rest_and_on_complex_spectra():
 
     def radius_at(matrix, params):
         velocity = lambda y: -matrix @ y  # noqa: E731
-        found = rock4._spectral_radius(
-            velocity, params, velocity(params), rock4._noise(params), rock4._FIRST
+        found = rock4.spectral_radius(
+            velocity, params, velocity(params), rock4.noise(params), rock4._FIRST
         )
         return float(found[0])
 

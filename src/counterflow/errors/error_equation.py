@@ -12,19 +12,25 @@ The refined one costs `2γ + 5` gradients by the method `orbit`; its distance fr
 how far they are to be trusted. (Order γ + 2 would do to leading order; but at the orders of a flow
 worth predicting, `orbit` needs more to be as accurate as the series.) Where the series diverges it
 is wrong itself: the `doubt` adds up the sizes of what it drops.
+
+Along gradient flow, without that estimate, one product with the Hessian is enough. There
+`ξ̃_0 = Hg/2` is the rate at which `−g/2` changes, so that the local sum is a difference of
+gradients, `η/2 (g(θ(0)) − g(θ(t)))`; and the propagated error has the velocity `H(ηg/2 − e)`.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..counter_terms import orbit
+from ..counter_terms.taylor_mode import TaylorMode
 from ..dynamics.dynamics import Flow
 from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.noun import noun, static
 from ..problem.problem import Problem
-from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, zeros_like
+from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, scaled, zeros_like
 from ..solvers.flow import Measure
 
 #: The predictions that users see; the refined one tells them how far to trust these.
@@ -60,13 +66,17 @@ class ErrorEquation(Flow):
 
     @property
     def gradient_evaluations(self) -> int:
-        flow = self.flow
+        flow, hessian_product = self.flow, 2
+        if self._one_product:
+            return 1 + hessian_product
         further = EquationOfMotion(flow.problem, 1.0, flow.order + 1, flow.method)
-        hessian_product, refined = 2, self.estimate * (self._refined_order + 2)
+        refined = self.estimate * (self._refined_order + 2)
         return further.gradient_evaluations + hessian_product + refined
 
     def velocity(self, params: ErrorState) -> ErrorState:
         flow, state = self.flow, params
+        if self._one_product:
+            return self._velocity_by_one_product(state)
         velocity, remainder = flow.velocity_and_remainder(state.params)
         returned = self.problem.hessian_vector_product(state.params, state.propagated)
         propagated = add_scaled(remainder, -1, returned)
@@ -87,6 +97,22 @@ class ErrorEquation(Flow):
             doubt=tail - rate * state.doubt,
         )
 
+    def _velocity_by_one_product(self, state: ErrorState) -> ErrorState:
+        half = self.flow.learning_rate / 2
+        if self.flow.method == "taylor":
+            mode = TaylorMode(self.problem.gradient, state.params)
+            gradient, product = mode.value, mode.begin().extend
+        else:
+            gradient = self.problem.gradient(state.params)
+            product = partial(self.problem.hessian_vector_product, state.params)
+        propagated = product(add_scaled(scaled(half, gradient), -1, state.propagated))
+        # The local sum is known from the gradients at its ends; nothing is added up.
+        return ErrorState(scaled(-1, gradient), zeros_like(gradient), propagated, None, None)
+
+    @property
+    def _one_product(self) -> bool:
+        return self.flow.order == 0 and self.flow.method != "orbit" and not self.estimate
+
     @property
     def _refined_order(self) -> int:
         return 2 * self.flow.order + 3
@@ -95,8 +121,23 @@ class ErrorEquation(Flow):
         """The state at params whose discretization error is known, by default zero."""
         error = zeros_like(params) if error is None else error
         if not self.estimate:
-            return ErrorState(params, error, error, None, None)
+            return ErrorState(params, self._local(params, error, 1), error, None, None)
         return ErrorState(params, error, error, error, jnp.zeros_like(norm(params)))
+
+    def read(self, state: ErrorState) -> ErrorState:
+        """What is predicted at a state."""
+        return state._replace(local=self._local(state.params, state.local, -1))
+
+    @property
+    def reading_costs(self) -> int:
+        """The gradients that `read` takes."""
+        return int(self._one_product)
+
+    def _local(self, params: PyTree, local: PyTree, sign: int) -> PyTree:
+        """Where the local sum is a difference of gradients, with one of them added."""
+        if not self._one_product:
+            return local
+        return add_scaled(local, sign * self.flow.learning_rate / 2, self.problem.gradient(params))
 
 
 # The share of the solver's tolerance for params that is spent on an error's own relative accuracy.
@@ -147,7 +188,7 @@ def _norm(seen: ErrorState) -> Float[Array, ""]:
 
 #: How the steps of an error equation are judged. A norm over the params alone would let the errors
 #: go wrong where they are stiff; a norm over everything alike would cost the params their accuracy.
-MEASURE = Measure(_view, _norm)
+MEASURE = Measure(_view, _norm, lambda state: state.params)
 
 
 def gap(predicted: PyTree, errors: ErrorState) -> Float[Array, ""]:

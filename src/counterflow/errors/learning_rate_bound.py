@@ -17,8 +17,9 @@ from ..problem.numbers import require_order
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device
+from ..solvers.choice import choose_solver
 from ..solvers.flow import Integrator
-from ..solvers.requirements import MOST_STEPS, require_one_dtype, require_solver
+from ..solvers.requirements import MOST_STEPS, require_one_dtype
 from ..solvers.runners import FlowRunner
 from ..solvers.trajectory import Status
 from .compare import compare
@@ -252,8 +253,10 @@ def _worst_source(flow: EquationOfMotion, params: PyTree, horizon: float) -> _Wo
     times = _times(horizon)
     rtol, atol = prediction_tolerances(params)
     dtype = jnp.result_type(*jax.tree.leaves(params))
-    integrator = Integrator(require_solver(None, rtol), rtol, atol, dtype)
-    runner = FlowRunner(on_device(flow), params, times, integrator, _MOST_FLOW_STEPS)
+    flow = on_device(flow)
+    chosen = choose_solver(None, flow, params, rtol, horizon)
+    integrator = Integrator(chosen.solver, rtol, atol, dtype)
+    runner = FlowRunner(flow, params, times, integrator, _MOST_FLOW_STEPS, chosen.evaluations)
     sizes = []
     for index in range(len(times)):
         status, point = runner.advance(index)

@@ -15,8 +15,8 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.tree import add_scaled, distance, norm, on_device, rounding_of
+from ..solvers.choice import choose_solver
 from ..solvers.flow import Integrator
-from ..solvers.requirements import require_solver
 from ..solvers.runners import DescentRunner, FlowRunner
 from ..solvers.trajectory import Statistics, Status
 from .comparison import ComparedPrediction, Comparison
@@ -24,10 +24,10 @@ from .error_equation import KINDS, ErrorState, uncertainty
 from .predict_error import PredictionRunner
 
 _PARTS = tuple(field.name for field in fields(ComparedPrediction))
+# The tolerance of a prediction that does not know its uncertainty: three digits and more of it.
+_PLAIN_RTOL = 1e-4
 # How many steps a prediction may take: some, and a multiple of those of its flow.
 _FEW_STEPS, _MORE_STEPS = 200, 20
-# Tsit5 reads many records off its own steps; Dopri8, which needs fewer, has to stop at each.
-_MANY_RECORDS, _TSIT5_ABOVE = 20, 3e-13
 
 
 class LockStep:
@@ -200,15 +200,19 @@ class _Lane:
         self.status = Status.COMPLETED
         self.rows: list[dict[str, float]] = []
         dtype = jnp.result_type(*jax.tree.leaves(params))
-        if solver is None and self.rtol >= _TSIT5_ABOVE and len(times) > _MANY_RECORDS:
-            solver = diffrax.Tsit5()
-        solver = require_solver(solver, self.rtol)
+        chosen = choose_solver(solver, flow, params, self.rtol, float(times[-1]), len(times))
+        solver = chosen.solver
         # Where records cut every step short, a looser tolerance alone would change nothing: the
         # flow itself also stops halfway between them.
         midpoints = (times[1:] + times[:-1]) / 2
         halved = np.sort([*times, *midpoints])
         self.runner = FlowRunner(
-            flow, params, halved, Integrator(solver, self.rtol, atol, dtype), max_steps
+            flow,
+            params,
+            halved,
+            Integrator(solver, self.rtol, atol, dtype),
+            max_steps,
+            chosen.evaluations,
         )
         self.coarse = FlowRunner(
             flow, params, times, Integrator(solver, 10 * self.rtol, 10 * atol, dtype), max_steps
@@ -317,7 +321,13 @@ class _Lane:
     ) -> PredictionRunner:
         """Predictions at times after a start from params whose error is known."""
         return PredictionRunner(
-            self.flow, params, times, error, max_steps=self.max_steps, estimate=self.estimate
+            self.flow,
+            params,
+            times,
+            error,
+            rtol=None if self.estimate else _PLAIN_RTOL,
+            max_steps=self.max_steps,
+            estimate=self.estimate,
         )
 
     def statistics(self) -> dict[str, Statistics]:

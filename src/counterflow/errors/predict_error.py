@@ -1,7 +1,7 @@
 """The discretization error of a flow, predicted without running gradient descent."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import diffrax
@@ -15,6 +15,7 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device, rounding_of
+from ..solvers.choice import choose_solver
 from ..solvers.flow import Integrator
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
@@ -22,10 +23,10 @@ from ..solvers.requirements import (
     require_one_dtype,
     require_progress,
     require_records,
-    require_solver,
     require_steps,
     require_tolerances,
 )
+from ..solvers.rock4 import ROCK4
 from ..solvers.runners import FlowRunner, run_records, stack
 from ..solvers.trajectory import Statistics, Status
 from .error_equation import MEASURE, ErrorEquation, ErrorState, uncertainty
@@ -134,7 +135,7 @@ def predict_error(
         rtol: Relative tolerance for the flow's params, by default 1e-6; the errors are solved to
             ten times that.
         atol: Absolute tolerance for the params, by default `rtol / 100`.
-        solver: Any diffrax solver, by default Tsit5.
+        solver: Any diffrax solver, by default `ROCK4` where the flow is stiff, else Tsit5.
         max_steps: How many steps the solver may try, by default 20,000.
         progress: Called with the number of records done and to do, after each record.
 
@@ -230,16 +231,24 @@ class PredictionRunner:
         require_one_dtype(params)
         rtol, atol = prediction_tolerances(params, rtol, atol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
-        integrator = Integrator(require_solver(solver, rtol), rtol, atol, dtype, MEASURE)
-        equation = on_device(ErrorEquation(flow, estimate))
-        start = equation.start(params, initial_error)
+        self.equation: ErrorEquation = on_device(ErrorEquation(flow, estimate))
+        equation = self.equation
+        chosen = choose_solver(solver, equation.flow, params, rtol, float(times[-1]))
+        # What predicts an error is driven by the params, and drives nothing.
+        stabilized = solver is None and isinstance(chosen.solver, ROCK4)
+        chosen_solver = ROCK4(_params_of) if stabilized else chosen.solver
+        integrator = Integrator(chosen_solver, rtol, atol, dtype, MEASURE)
+        start = _start(equation, params, initial_error)
         max_steps = require_max_steps(max_steps) or _MAX_STEPS
         self.runner = FlowRunner(equation, start, times, integrator, max_steps)
+        self._spent = chosen.evaluations * equation.flow.gradient_evaluations
 
     def advance(self, index: int) -> tuple[Status, ErrorState | None]:
         """The status after going on to a record; the flow's params and predicted errors there."""
         status, state = self.runner.advance(index)
-        return status, (state if status == Status.COMPLETED else None)
+        if status != Status.COMPLETED:
+            return status, None
+        return status, _read(self.equation, state)
 
     def allow(self, attempts: int) -> None:
         """Allows the solver no more than so many steps in all."""
@@ -247,4 +256,23 @@ class PredictionRunner:
 
     def statistics(self) -> Statistics:
         """What it cost so far."""
-        return self.runner.statistics()
+        cost, times = self.runner.statistics(), self.runner.times
+        if cost.gradient_evaluations is None:
+            return cost
+        reads = int(np.searchsorted(times, float(self.runner.state.time), side="right"))
+        further = self._spent + self.equation.reading_costs * (1 + reads)
+        return replace(cost, gradient_evaluations=cost.gradient_evaluations + further)
+
+
+def _params_of(state: ErrorState) -> PyTree:
+    return state.params
+
+
+@eqx.filter_jit
+def _start(equation: ErrorEquation, params: PyTree, error: PyTree | None) -> ErrorState:
+    return equation.start(params, error)
+
+
+@eqx.filter_jit
+def _read(equation: ErrorEquation, state: ErrorState) -> ErrorState:
+    return equation.read(state)

@@ -11,10 +11,6 @@ from jaxtyping import PyTree
 from ..problem.numbers import require_order
 from ..problem.tree import rounding_of
 
-# A method of higher order pays at tight tolerances.
-_DOPRI8_BELOW = 1e-7
-
-
 MOST_STEPS = np.iinfo(np.int32).max - 1
 
 
@@ -156,10 +152,8 @@ def require_one_dtype(params: PyTree) -> None:
         )
 
 
-def require_solver(solver: Any, rtol: float) -> diffrax.AbstractSolver:
-    """The solver, or the default for a tolerance; raises unless it is one that fits a flow."""
-    if solver is None:
-        return diffrax.Tsit5() if rtol >= _DOPRI8_BELOW else diffrax.Dopri8()
+def require_solver(solver: Any) -> diffrax.AbstractSolver:
+    """The solver; raises unless it is one that fits a flow."""
     if isinstance(solver, type) and issubclass(solver, diffrax.AbstractSolver):
         raise TypeError(
             f"`solver` must be an instance, got the class: write `diffrax.{solver.__name__}()`"

@@ -66,7 +66,7 @@ class DescentRunner:
 
 
 class FlowRunner:
-    """A flow from record to record."""
+    """A flow from record to record; `spent` evaluations went into the choice of its solver."""
 
     def __init__(
         self,
@@ -75,8 +75,10 @@ class FlowRunner:
         times: np.ndarray,
         integrator: flow.Integrator,
         max_steps: int | None,
+        spent: int = 0,
     ):
         self.dynamics, self.integrator, self.times = dynamics, integrator, times
+        self.spent = spent
         self.max_steps = 1_000_000 if max_steps is None else max_steps
         self.state = flow.start_flow(dynamics, integrator, params)
 
@@ -100,7 +102,7 @@ class FlowRunner:
         evaluations = flow.velocity_evaluations(self.integrator.solver, self.state)
         cost = self.dynamics.gradient_evaluations
         return Statistics(
-            gradient_evaluations=None if evaluations is None else evaluations * cost,
+            gradient_evaluations=None if evaluations is None else (evaluations + self.spent) * cost,
             accepted_steps=int(self.state.accepted),
             rejected_steps=int(self.state.rejected),
             solver=_solver_name(self.integrator.solver),

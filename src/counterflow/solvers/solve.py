@@ -15,11 +15,11 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.requirements import at_the_door
 from ..problem.tree import on_device
 from . import descent, flow
+from .choice import choose_solver
 from .requirements import (
     require_max_steps,
     require_one_dtype,
     require_progress,
-    require_solver,
     require_times,
     require_tolerances,
 )
@@ -51,8 +51,10 @@ def solve(
         rtol: Relative tolerance of the flow's solver, by default 1e-8 in double precision and 1e-4
             in single.
         atol: Absolute tolerance, by default `rtol / 100`.
-        solver: Any diffrax solver for ordinary differential equations. By default Tsit5, or Dopri8
-            for an `rtol` below 1e-7. A solver without an error estimate is run with step doubling.
+        solver: Any diffrax solver for ordinary differential equations. By default `ROCK4` where the
+            flow, whose spectral radius is measured at the start, is stiff for its tolerance; else
+            Tsit5, or Dopri8 for an `rtol` below 1e-7. The statistics say which. A solver without
+            an error estimate is run with step doubling.
         max_steps: How many steps a flow's solver may try, by default a million; for gradient
             descent, how many steps may be taken, by default as many as `times` ask for.
         progress: Called with the number of records done and to do, after each record.
@@ -94,11 +96,12 @@ def solve(
     elif isinstance(dynamics, Flow):
         require_one_dtype(params)
         rtol, atol = require_tolerances(rtol, atol, params)
-        solver = require_solver(solver, rtol)
         dtype = jnp.result_type(*jax.tree.leaves(params))
-        integrator = flow.Integrator(solver, rtol, atol, dtype)
+        moved: Flow = on_device(dynamics)
+        chosen = choose_solver(solver, moved, params, rtol, float(times[-1]))
+        integrator = flow.Integrator(chosen.solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
-        runner = FlowRunner(on_device(dynamics), params, times, integrator, max_steps)
+        runner = FlowRunner(moved, params, times, integrator, max_steps, chosen.evaluations)
     else:
         raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
 

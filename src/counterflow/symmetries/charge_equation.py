@@ -99,4 +99,4 @@ def _norm(seen: ChargeState) -> Float[Array, ""]:
 
 
 #: How the steps of a charge equation are judged: a few integrals must not drown in many params.
-MEASURE = Measure(_view, _norm)
+MEASURE = Measure(_view, _norm, lambda state: state.params)

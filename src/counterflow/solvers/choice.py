@@ -1,0 +1,62 @@
+"""Which solver a flow is given where none is named."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..dynamics.dynamics import Flow
+from .requirements import require_solver
+from .rock4 import ROCK4, noise, spectral_radius
+
+# Classical methods are stable up to about 0.6/ρ of time per evaluation, ρ the spectral radius:
+# their cost over a time T is at least ρT/0.6. ROCK4 takes at least five evaluations a step, and as
+# many steps as its accuracy asks for: about 8 rtol^(−1/5) on trainings of networks to t = 50.
+# Measured (docs/cost.md), it is the cheaper one from about here on.
+_STABILIZED_ABOVE = 40
+# A method of higher order pays at tight tolerances, if it need not stop at many records.
+_DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13
+# The power iterations that measure the spectral radius, well enough for a choice.
+_ITERATIONS, _AGREEMENT = 10, 0.1
+
+
+class Choice(NamedTuple):
+    """A solver, and how often the velocity was evaluated to choose it."""
+
+    solver: diffrax.AbstractSolver
+    evaluations: int
+
+
+def choose_solver(
+    solver: Any, flow: Flow, params: PyTree, rtol: float, horizon: float, records: int = 1
+) -> Choice:
+    """The solver given, or one for the flow; raises unless it is one that fits a flow.
+
+    By default the stabilized one where the flow is stiff for its tolerance, else a classical one.
+
+    Args:
+        solver: The solver that was asked for, or `None`.
+        flow: The flow.
+        params: Where it starts.
+        rtol: The relative tolerance.
+        horizon: How long it is to run.
+        records: At how many times it is looked at.
+    """
+    if solver is not None:
+        return Choice(require_solver(solver), 0)
+    radius, count = _measure(flow, params)
+    if float(radius) * horizon > _STABILIZED_ABOVE * rtol**-0.2:
+        return Choice(ROCK4(), 1 + int(count))
+    # Tsit5 reads many records off its own steps; Dopri8, which needs fewer, has to stop at each.
+    tsit5 = rtol >= (_TSIT5_ABOVE if records > _MANY_RECORDS else _DOPRI8_BELOW)
+    return Choice(diffrax.Tsit5() if tsit5 else diffrax.Dopri8(), 1 + int(count))
+
+
+@eqx.filter_jit
+def _measure(flow: Flow, params: PyTree) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    velocity: Any = flow.velocity
+    radius, _, count = spectral_radius(
+        velocity, params, velocity(params), noise(params), _ITERATIONS, _AGREEMENT
+    )
+    return radius, count
