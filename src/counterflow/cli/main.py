@@ -28,6 +28,7 @@ from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
 from ..runs.run import Run, open_run
 from ..runs.store import StoreError
 from ..runs.training import Stopped
+from .compiling import compiled_on_disk
 from .downloads import download_view
 from .stopping import stopping_at_a_record
 from .views import LiveView, PlainView
@@ -87,13 +88,15 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
             with download_view(console, quiet) as progress:
                 return load(configuration.data, data_dir, progress)
 
-        with stopping_at_a_record(view.said) as stopping:
+        with stopping_at_a_record(view.said) as stopping, compiled_on_disk() as compilation:
             try:
                 with view if isinstance(view, LiveView) else nullcontext():
                     run = reproduce_experiments(
                         chosen, configuration, folder, load_data, typed, view, stopping
                     )
                 _finish(console, run, chosen)
+                if not quiet:
+                    _print(console, f"this time: {compilation}")
             except (Stopped, KeyboardInterrupt):
                 place = folder / configuration.name
                 _print(console, f"stopped; every record so far is in {place}\nto go on: {typed}")
