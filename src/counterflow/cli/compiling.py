@@ -41,9 +41,9 @@ def compiled_on_disk() -> Iterator[Compilation]:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST)
     done = Compilation()
 
-    def lasted(event: str, seconds: float, **_: object) -> None:
+    def lasted(event: str, duration_secs: float, **_: object) -> None:
         if event == _COMPILED:
-            done.seconds += seconds
+            done.seconds += duration_secs
             done.programs += 1
 
     def happened(event: str, **_: object) -> None:

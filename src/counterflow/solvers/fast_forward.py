@@ -24,13 +24,13 @@ _SHORTEST = 10
 _PLAIN = 60
 # From one tolerance to the next; the error falls by as much or more.
 _FINER = 10
-# The tolerance of the first run's leaps over that of the whole, whose errors partly die out; a coarser
-# one would let stability decide, and tell nothing of the error.
+# The tolerance of the first run's leaps over that of the whole, for errors partly die out. With a
+# coarser one stability would decide, and the difference would tell nothing of the error.
 _FIRST, _COARSEST = 10, 1e-4
 # Of the difference between two runs, the estimated error of the finer one: more than is expected.
 _SHARE = 0.5
-# Gradients that may be spent, and for every step made, and over all steps, before leaps are found not
-# worth theirs.
+# Gradients that may be spent before leaps are found not worth theirs: at the start, for every step
+# made, and over all steps.
 _ALLOWANCE, _PER_STEP, _IN_ALL = 100, 0.4, 0.6
 # The order of a leap's estimate of its error.
 _ORDER = 5
