@@ -16,7 +16,7 @@ from ..problem.tree import add_scaled, distance, is_finite, norm, on_device, rou
 from .descent import descend_to, start_descent
 from .multirevolution import STAGES, leap
 from .requirements import require_one_dtype, require_steps
-from .trajectory import Status
+from .trajectory import Status, divergence_bound
 
 # Fewer steps of descent at once than this are not worth their gradients, nor well conditioned.
 _SHORTEST = 10
@@ -26,12 +26,17 @@ _PLAIN = 60
 _FINER = 10
 # The tolerance of the first run's leaps over that of the whole, for errors partly die out. With a
 # coarser one stability would decide, and the difference would tell nothing of the error.
-_FIRST, _COARSEST = 10, 1e-4
-# Of the difference between two runs, the estimated error of the finer one: more than is expected.
-_SHARE = 0.5
-# Gradients that may be spent before leaps are found not worth theirs: at the start, for every step
-# made, and over all steps.
-_ALLOWANCE, _PER_STEP, _IN_ALL = 100, 0.4, 0.6
+_FIRST, _COARSEST = 3, 1e-4
+# Gradients that a run may spend before leaps are found not worth theirs: at the start, and for
+# every step made, in the first run and in later ones.
+_ALLOWANCE, _PER_STEP = 100, (0.35, 0.6)
+# A finer run costs about so much more; all of them together are to stay below a share of the steps.
+_DEARER, _IN_ALL = 1.6, 0.8
+# Where stability and not the tolerance decides how long leaps are, a finer run takes shorter ones
+# all the same, by what the tolerance would ask for: two runs that leap alike agree, whatever their
+# error. How long they were is kept for so many parts of the run.
+_SHORTER, _PARTS = _FINER ** (-1 / 5), 64
+_MOST_RUNS = 8
 # The order of a leap's estimate of its error.
 _ORDER = 5
 
@@ -82,9 +87,10 @@ class _Run(NamedTuple):
     size: Float[Array, ""]  # of the next leap, in steps
     before: Float[Array, ""]  # the error of the last one, over the tolerance
     leaps: Int[Array, ""]
+    longest: Int[Array, " parts"]  # of the leaps made, in steps, by where they start
     plain: Int[Array, ""]
     evaluations: Int[Array, ""]
-    finite: Bool[Array, ""]
+    sound: Bool[Array, ""]  # whether the params are numbers, and not beyond all bounds
 
 
 def fast_forward(
@@ -94,9 +100,11 @@ def fast_forward(
 
     A Runge–Kutta method for the difference equation `θ_{k+1} = θ_k − ηg(θ_k)` itself leaps over
     many steps with six gradients, with an error that is controlled and estimated. It is run at two
-    tolerances or more, whose difference estimates the error of the finer run. Where the learning
+    tolerances or more; the difference of the last two is the estimate, usually several times the
+    error of the finer one, which is returned. Where the learning
     rate is so large beside the curvature that a leap would not be worth its gradients, plain steps
-    are taken; where that is everywhere, plain descent is run, and said to be.
+    are taken; where that is everywhere, plain descent is run, and said to be. (Near a saddle, where
+    a direction grows from next to nothing, the estimate may be too small by a factor of a few.)
 
     Args:
         problem: The problem, with its weight decay.
@@ -127,15 +135,34 @@ def fast_forward(
             f"can resolve, to 0.1, got {tolerance!r}"
         )
     descent = on_device(descent)
+    if steps <= 2 * _ALLOWANCE:
+        return _plain_descent(descent, params, steps, 0, "the steps are few")
     spent, local = 0, min(_FIRST * float(tolerance), _COARSEST)
     coarse: PyTree = None
-    while local >= finest:
-        run = _run(descent, params, jnp.asarray(steps), jnp.asarray(local), jnp.asarray(spent))
+    longest = np.full(_PARTS, steps / 2)
+    reason = "no two runs agreed to the tolerance"
+    for attempt in range(_MOST_RUNS):
+        if local < finest:
+            break
+        run = _run(
+            descent,
+            params,
+            jnp.asarray(steps),
+            jnp.asarray(local),
+            jnp.asarray(longest),
+            jnp.asarray(_SHORTER**attempt),
+            jnp.asarray(_PER_STEP[attempt > 0]),
+        )
         spent += int(run.evaluations)
-        if not bool(run.finite) or int(run.step) < steps:
+        if not bool(run.sound):
+            reason = "it diverges"
+            break
+        if int(run.step) < steps:
+            reason = "the learning rate is too large beside the curvature for leaps to be worth it"
             break
         if coarse is not None:
-            found = _SHARE * float(distance(run.params, coarse) / norm(run.params))
+            # That of the coarser run, really.
+            found = float(distance(run.params, coarse) / norm(run.params))
             if found <= tolerance:
                 return FastForward(
                     params=run.params,
@@ -148,14 +175,31 @@ def fast_forward(
                     status=Status.COMPLETED,
                 )
         coarse, local = run.params, local / _FINER
-    return _plain_descent(descent, params, steps, spent)
+        longest = _SHORTER * _filled(np.asarray(run.longest))
+        if spent + _DEARER * int(run.evaluations) > _IN_ALL * steps:
+            reason = "leaps to this tolerance would cost as much"
+            break
+    return _plain_descent(descent, params, steps, spent, reason)
 
 
 def _mean_leap(run: _Run, steps: int) -> float:
     return (steps - int(run.plain)) / max(int(run.leaps), 1)
 
 
-def _plain_descent(descent: GradientDescent, params: PyTree, steps: int, spent: int) -> FastForward:
+def _part(step: Any, steps: Any) -> Any:
+    """The part of the run that a step lies in."""
+    return jnp.minimum((step * (_PARTS / steps)).astype(jnp.int32), _PARTS - 1)
+
+
+def _filled(longest: np.ndarray) -> np.ndarray:
+    """The longest leap over every part, also where none starts: there the one before goes on."""
+    starts = np.maximum.accumulate(np.where(longest > 0, np.arange(len(longest)), 0))
+    return np.maximum(longest[starts], _SHORTEST / _SHORTER)
+
+
+def _plain_descent(
+    descent: GradientDescent, params: PyTree, steps: int, spent: int, reason: str
+) -> FastForward:
     state = descend_to(descent, start_descent(params), jnp.asarray(steps, jnp.int32))
     taken, size = int(state.step), float(state.size)
     status = Status.COMPLETED
@@ -168,15 +212,20 @@ def _plain_descent(descent: GradientDescent, params: PyTree, steps: int, spent: 
         leaps=0,
         plain_steps=taken,
         gradient_evaluations=spent + taken,
-        reason="plain descent: the learning rate is too large beside the curvature, or the steps "
-        "are too few, for leaps to be worth their gradients",
+        reason=f"plain descent: {reason}",
         status=status,
     )
 
 
 @eqx.filter_jit
 def _run(
-    descent: GradientDescent, params: PyTree, steps: Array, tolerance: Array, spent: Array
+    descent: GradientDescent,
+    params: PyTree,
+    steps: Array,
+    tolerance: Array,
+    longest: Array,
+    shorter: Array,
+    per_step: Array,
 ) -> _Run:
     """Leaps and plain steps to the last step, or to where they are found not to be worth it."""
     gradient, rate = descent.problem.gradient, descent.learning_rate
@@ -184,9 +233,8 @@ def _run(
     tolerance = tolerance.astype(dtype)
 
     def unfinished(run: _Run) -> Any:
-        worth_it = run.evaluations <= _ALLOWANCE + _PER_STEP * run.step
-        affordable = spent + run.evaluations <= _IN_ALL * steps
-        return (run.step < steps) & worth_it & affordable & run.finite
+        worth_it = run.evaluations <= _ALLOWANCE + per_step * run.step
+        return (run.step < steps) & worth_it & run.sound
 
     def attempt(run: _Run, count: Any) -> _Run:
         end, slope, error = leap(
@@ -209,7 +257,9 @@ def _run(
             size=factor * count,
             before=jnp.where(good, jnp.maximum(off, 1e-4), 1.0).astype(dtype),
             leaps=run.leaps + good,
+            longest=run.longest.at[_part(run.step, steps)].max(jnp.where(good, count, 0)),
             evaluations=run.evaluations + STAGES,
+            sound=run.sound & (~good | (norm(end) <= bound)),
         )
 
     def plainly(run: _Run, count: Any) -> _Run:
@@ -226,12 +276,13 @@ def _run(
             size=jnp.full_like(run.size, _SHORTEST),
             plain=run.plain + count,
             evaluations=run.evaluations + count,
-            finite=is_finite(params),
+            sound=norm(params) <= bound,  # false if not a number
         )
 
     def body(run: _Run) -> _Run:
         left = steps - run.step
-        wanted = jnp.minimum(jnp.floor(run.size), left).astype(steps.dtype)
+        most = longest[_part(run.step, steps)]
+        wanted = jnp.minimum(jnp.floor(jnp.minimum(run.size, most)), left).astype(steps.dtype)
         return jax.lax.cond(
             wanted >= _SHORTEST,
             lambda: attempt(run, wanted),
@@ -239,8 +290,9 @@ def _run(
         )
 
     slope = gradient(params)
+    bound = divergence_bound(params)
     # A first leap in which the params change by a thousandth.
-    first = 1e-3 * norm(params) / (rate * norm(slope))
+    first = 1e-3 * shorter * norm(params) / (rate * norm(slope))
     zero = jnp.zeros((), steps.dtype)
     start = _Run(
         step=zero,
@@ -249,8 +301,9 @@ def _run(
         size=jnp.clip(jnp.nan_to_num(first, nan=1.0), _SHORTEST, 1e9).astype(dtype),
         before=jnp.ones((), dtype),
         leaps=zero,
+        longest=jnp.zeros(_PARTS, steps.dtype),
         plain=zero,
         evaluations=zero + 1,
-        finite=is_finite(slope),
+        sound=is_finite(slope),
     )
     return jax.lax.while_loop(unfinished, body, start)

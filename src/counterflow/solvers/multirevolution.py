@@ -51,7 +51,7 @@ def coefficients(count: Any) -> Coefficients:
     # The second node is where the third stage is as accurate as the later ones.
     c = jnp.stack([jnp.zeros_like(nu), (2 * nodes[0] - nu) / 3, *nodes])
     others = jnp.array([0, 2, 3, 4, 5])
-    powers = c[others] ** jnp.arange(5)[:, None]
+    powers = c[others][None, :] ** jnp.arange(5)[:, None]
     b = jnp.zeros(6, c.dtype).at[others].set(jnp.linalg.solve(powers, _moments(nu)))
     matrix = _matrix(nu, c, b)
     return Coefficients(matrix, b, _error_weights(c, b, matrix))
