@@ -26,7 +26,7 @@ _PLAIN = 60
 _FINER = 10
 # The tolerance of the first run's leaps over that of the whole, for errors partly die out. With a
 # coarser one stability would decide, and the difference would tell nothing of the error.
-_FIRST, _COARSEST = 3, 1e-4
+_FIRST, _COARSEST = 10, 1e-4
 # Gradients that a run may spend before leaps are found not worth theirs: at the start, and for
 # every step made, in the first run and in later ones.
 _ALLOWANCE, _PER_STEP = 100, (0.35, 0.6)
@@ -100,11 +100,11 @@ def fast_forward(
 
     A Runge–Kutta method for the difference equation `θ_{k+1} = θ_k − ηg(θ_k)` itself leaps over
     many steps with six gradients, with an error that is controlled and estimated. It is run at two
-    tolerances or more; the difference of the last two is the estimate, usually several times the
-    error of the finer one, which is returned. Where the learning
-    rate is so large beside the curvature that a leap would not be worth its gradients, plain steps
-    are taken; where that is everywhere, plain descent is run, and said to be. (Near a saddle, where
-    a direction grows from next to nothing, the estimate may be too small by a factor of a few.)
+    tolerances or more; half the difference of the last two is the estimate, usually several times
+    the error of the finer one, which is returned. (Near a saddle, where a direction grows from next
+    to nothing, the estimate may be too small by a factor of a few.) Where the learning rate is so
+    large beside the curvature that a leap would not be worth its gradients, plain steps are taken;
+    where that is everywhere, plain descent is run, and said to be.
 
     Args:
         problem: The problem, with its weight decay.
@@ -161,8 +161,8 @@ def fast_forward(
             reason = "the learning rate is too large beside the curvature for leaps to be worth it"
             break
         if coarse is not None:
-            # That of the coarser run, really.
-            found = float(distance(run.params, coarse) / norm(run.params))
+            # The difference is the coarser run's error; that of the finer one should be a tenth.
+            found = float(distance(run.params, coarse) / norm(run.params)) / 2
             if found <= tolerance:
                 return FastForward(
                     params=run.params,
