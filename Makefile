@@ -32,14 +32,19 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed-torch ## measure the cost of counter terms, with PyTorch beside them, and of finding symmetries
+bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about ten minutes
+	$(BIN)/python benchmarks/one_gradient.py
+	$(BIN)/python benchmarks/work_precision.py
+	$(BIN)/python benchmarks/fast_forward.py
 	$(BIN)/python benchmarks/counter_terms.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/find_symmetries.py
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 	$(BIN)/python docs/symmetries.py
+	$(BIN)/python docs/cost.py
 
 clean: ## remove the environment, caches and built packages; results stay
 	rm -rf .venv .pytest_cache .ruff_cache build dist
@@ -55,5 +60,5 @@ clean: ## remove the environment, caches and built packages; results stay
 
 .venv/.installed-torch: .venv/.installed
 	@rm -f $@
-	$(PIP_INSTALL) torch
+	$(PIP_INSTALL) torch torchdiffeq
 	@touch $@

@@ -1,64 +1,57 @@
 """Time and memory of the counter terms, in multiples of one gradient, beside PyTorch's autograd.
 
-    make bench
+    python benchmarks/counter_terms.py
 
 Every case runs in a process of its own, where it is timed in turns with the gradient it is compared
 with. Memory of JAX programs is what the compiled program allocates beside its arguments (temporary
-and output buffers); of PyTorch, the growth of the process's high-water mark. A case is skipped once
-the one before it took longer than the budget. Results: `benchmarks/counter_terms.md`.
+and output buffers); of PyTorch, the growth of the process's high-water mark. A series ends with the
+case that took longer than the budget. Results: `benchmarks/results/counter_terms.json`.
 """
 
 import argparse
 import json
-import os
-import platform
-import resource
-import statistics
-import subprocess
-import sys
 import time
-from importlib.metadata import version
 from itertools import pairwise
 from math import factorial
-from pathlib import Path
 
-WIDTHS = (784, 128, 128, 10)
-SAMPLES = 5000
-PAPER_WIDTHS = (784, 100, 100, 10)
-PAPER_SAMPLES = 2000
-REPEATS = 7
+from common import (
+    PACKAGES,
+    PAPER_WIDTHS,
+    in_process,
+    interleaved,
+    median_ratio,
+    medians,
+    peak_bytes,
+    program_bytes,
+    random_batch,
+    write,
+)
+
+WIDTHS, SAMPLES = PAPER_WIDTHS, 2000
+ORDERS = range(7)
+ROUNDS, SECONDS = 3, 1.0  # rounds of timing at least, and for how long at least
 MEMORY_LIMIT = 16 * 2**30
-RESULTS = Path(__file__).with_suffix(".md")
 
 
-def random_batch(samples, widths):
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    inputs = generator.uniform(-1, 1, (samples, widths[0]))
-    targets = np.eye(widths[-1])[generator.integers(0, widths[-1], samples)]
-    return inputs, targets
-
-
-def interleaved(gradient, function, repeats=REPEATS):
-    """Median ratio of two calls' times, each pair timed back to back."""
-    gradient(), function()
-    ratios, seconds = [], []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        gradient()
-        middle = time.perf_counter()
-        function()
-        end = time.perf_counter()
-        ratios.append((end - middle) / (middle - start))
-        seconds.append(middle - start)
-    return statistics.median(ratios), statistics.median(seconds)
+def measured(gradient, function, gradient_size, size):
+    functions = {"gradient": gradient, "function": function}
+    seconds = interleaved(functions, ROUNDS, at_least=SECONDS)
+    typical = medians(seconds)
+    return {
+        "time": median_ratio(seconds, "function", "gradient"),
+        "memory": size / gradient_size,
+        "rounds": len(seconds["gradient"]),
+        "seconds": typical["function"],
+        "bytes": size,
+        "gradient_seconds": typical["gradient"],
+        "gradient_bytes": gradient_size,
+    }
 
 
 # JAX
 
 
-def jax_case(kind, order, widths, samples):
+def jax_case(kind, order):
     import jax
     import jax.numpy as jnp
 
@@ -67,8 +60,8 @@ def jax_case(kind, order, widths, samples):
     from counterflow.counter_terms import lie, taylor
     from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
-    data = tuple(map(jnp.asarray, random_batch(samples, widths)))
-    problem, params = cf.Problem(cross_entropy, data, weight_decay=1e-2), glorot_uniform(widths)
+    data = tuple(map(jnp.asarray, random_batch(SAMPLES, WIDTHS)))
+    problem, params = cf.Problem(cross_entropy, data, weight_decay=1e-2), glorot_uniform(WIDTHS)
     functions = {
         "taylor": lambda p, q: taylor.counter_terms(p.gradient, q, order + 1)[1:],
         "lie": lambda p, q: lie.counter_terms(p.gradient, q, order + 1)[1:],
@@ -80,26 +73,21 @@ def jax_case(kind, order, widths, samples):
         start = time.perf_counter()
         program = jax.jit(function).lower(problem, params).compile()
         seconds = time.perf_counter() - start
-        memory = program.memory_analysis()
-        size = memory.temp_size_in_bytes + memory.output_size_in_bytes
-        return lambda: jax.block_until_ready(program(problem, params)), seconds, size
+        call = lambda: jax.block_until_ready(program(problem, params))  # noqa: E731
+        return call, program_bytes(program), seconds
 
-    gradient, _, gradient_size = compiled(lambda p, q: p.gradient(q))
-    function, compile_seconds, size = compiled(functions[kind])
-    ratio, gradient_seconds = interleaved(gradient, function)
-    return {
-        "time": ratio,
-        "memory": size / gradient_size,
-        "compile_seconds": compile_seconds,
-        "gradient_seconds": gradient_seconds,
-        "gradient_bytes": gradient_size,
-    }
+    gradient, gradient_size, _ = compiled(lambda p, q: p.gradient(q))
+    function, size, compile_seconds = compiled(functions[kind])
+    result = measured(gradient, function, gradient_size, size)
+    return result | {"compile_seconds": compile_seconds}
 
 
 # PyTorch: Theorem 3.3 by nested autograd, directional derivatives by double backward.
 
 
 def torch_case(order):
+    import resource
+
     import torch
 
     torch.set_default_dtype(torch.float64)
@@ -164,28 +152,18 @@ def torch_case(order):
 
     # Where memory runs out, PyTorch is to say so instead of taking the machine down.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    start = peak()
+    start = peak_bytes()
     gradient()
-    gradient_size = peak() - start
-    start = peak()
+    gradient_size = peak_bytes() - start
+    start = peak_bytes()
     try:
         function()
     except RuntimeError as error:
         if "memory" not in str(error):
             raise
-        return {"failed": f"> {MEMORY_LIMIT // 2**30} GiB"}
-    size = peak() - start + gradient_size
-    ratio, gradient_seconds = interleaved(gradient, function, repeats=3)
-    return {
-        "time": ratio,
-        "memory": size / gradient_size,
-        "gradient_seconds": gradient_seconds,
-        "gradient_bytes": gradient_size,
-    }
+        return {"failed": f"more than {MEMORY_LIMIT // 2**30} GiB"}
+    size = peak_bytes() - start + gradient_size
+    return measured(gradient, function, gradient_size, size)
 
 
 # One process per case.
@@ -194,125 +172,42 @@ def torch_case(order):
 def run_case(case):
     if case["kind"] == "torch":
         return torch_case(case["order"])
-    return jax_case(case["kind"], case["order"], tuple(case["widths"]), case["samples"])
+    return jax_case(case["kind"], case["order"])
 
 
-def measure(kind, order, timeout, widths=WIDTHS, samples=SAMPLES):
-    case = json.dumps({"kind": kind, "order": order, "widths": widths, "samples": samples})
-    command = [sys.executable, __file__, "--case", case]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def series(kind, orders, budget, **options):
+def series(kind, budget):
     """The cases of one method by order, until one takes longer than the budget."""
-    results = {}
-    for order in orders:
-        results[order] = measure(kind, order, budget, **options)
-        result = results[order] or {"failed": "over budget"}
-        print(f"{kind} {order}: {result.get('failed') or round(result['time'], 1)}", flush=True)
-        if "failed" in result:
+    rows = []
+    for order in ORDERS:
+        result = in_process(__file__, {"kind": kind, "order": order}, budget)
+        rows.append({"order": order} | (result or {"failed": f"more than {budget:g} s"}))
+        failed = rows[-1].get("failed")
+        text = failed or "{time:.1f} gradients, memory of {memory:.1f}".format(**rows[-1])
+        print(f"{kind} {order}: {text}", flush=True)
+        if failed:
             break
-    return results
+    return rows
 
 
-def cell(results, order, key, digits=1):
-    result = results.get(order) or {}
-    return result.get("failed", "—") if key not in result else f"{result[key]:.{digits}f}"
-
-
-def report(budget):
-    orders = range(7)
-    taylor = series("taylor", orders, budget)
-    lie = series("lie", orders, budget)
-    torch = series("torch", orders, budget)
-    orbit = series("orbit", orders, budget)
-    velocity = series("velocity", orders, budget, widths=PAPER_WIDTHS, samples=PAPER_SAMPLES)
-    base, torch_base = taylor[0], torch[0]
-    parameters = sum(a * b for a, b in pairwise(WIDTHS))
-    lines = [
-        "# Cost of the counter terms",
-        "",
-        "Made by `make bench`; the numbers are ratios to one gradient of the same framework, timed",
-        f"in turns in the same process (median of {REPEATS}, of 3 for PyTorch). The paper's",
-        "network with widths",
-        f"{'-'.join(map(str, WIDTHS))} ({parameters:,} parameters), {SAMPLES:,} samples, float64.",
-        f"One gradient: counterflow {1e3 * base['gradient_seconds']:.0f} ms and",
-        f"{base['gradient_bytes'] / 2**20:.0f} MiB, PyTorch"
-        f" {1e3 * torch_base['gradient_seconds']:.0f} ms and",
-        f"{torch_base['gradient_bytes'] / 2**20:.0f} MiB. A dash: not finished within"
-        f" {budget:.0f} s, compilation included, or not tried after such a one; PyTorch's address",
-        f"space was limited to {MEMORY_LIMIT // 2**30} GiB.",
-        "",
-        "## All counter terms up to ξ̃_α",
-        "",
-        "`taylor` and `lie` are counterflow's methods; PyTorch evaluates the same sum as `lie` by",
-        "nested autograd.",
-        "",
-        "| α | taylor: time | memory | compile (s) | lie: time | memory | compile (s) |"
-        " PyTorch: time | memory |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for order in orders:
-        cells = [cell(m, order, k) for m in (taylor, lie) for k in ("time", "memory")]
-        cells.insert(2, cell(taylor, order, "compile_seconds"))
-        cells.append(cell(lie, order, "compile_seconds"))
-        cells += [cell(torch, order, "time"), cell(torch, order, "memory")]
-        lines.append(f"| {order} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "## The velocity by `orbit`, from gradients alone",
-        "",
-        "| order γ | time | memory | gradients |",
-        "|--:|--:|--:|--:|",
-    ]
-    for order in orders:
-        cells = [cell(orbit, order, "time"), cell(orbit, order, "memory"), str(order + 1)]
-        lines.append(f"| {order} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "## The velocity by `taylor`, the paper's network on"
-        f" {PAPER_SAMPLES:,} images ({'-'.join(map(str, PAPER_WIDTHS))})",
-        "",
-        "| order γ | time | memory | compile (s) |",
-        "|--:|--:|--:|--:|",
-    ]
-    for order in orders:
-        cells = [cell(velocity, order, k) for k in ("time", "memory", "compile_seconds")]
-        lines.append(f"| {order} | " + " | ".join(cells) + " |")
-    packages = ("counterflow", "jax", "jaxlib", "torch", "numpy")
-    lines += [
-        "",
-        "## Where",
-        "",
-        f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, "
-        + ", ".join(f"{name} {version(name)}" for name in packages)
-        + ".",
-        "",
-    ]
-    RESULTS.write_text("\n".join(lines), encoding="utf-8")
-    print(RESULTS.read_text(encoding="utf-8"))
-
-
-def processor():
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(": ")[1] for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration, IndexError):
-        return platform.processor() or platform.machine()
+def main(budget):
+    # All counter terms up to ξ̃_order by three methods, then the velocity of an order by two.
+    kinds = ("taylor", "lie", "torch", "orbit", "velocity")
+    results = {
+        "widths": WIDTHS,
+        "parameters": sum(a * b for a, b in pairwise(WIDTHS)),
+        "samples": SAMPLES,
+        "budget_seconds": budget,
+        "series": {kind: series(kind, budget) for kind in kinds},
+    }
+    write("counter_terms", results, (*PACKAGES, "torch"))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", type=float, default=60, help="seconds per case (default: 60)")
+    parser.add_argument("--budget", type=float, default=20, help="seconds per case (default: 20)")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(json.loads(options.case))))
     else:
-        report(options.budget)
+        main(options.budget)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from counterflow.data.digits import digits
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform, logits
@@ -45,3 +46,24 @@ def test_glorot_limits_and_seed():
     again = glorot_uniform((300, 200, 100, 10), seed=3)
     assert jnp.array_equal(wide["readout"], again["readout"])
     assert not jnp.array_equal(wide["readout"], glorot_uniform((300, 200, 100, 10))["readout"])
+
+
+@pytest.mark.parametrize("samples", [20, 200], ids=["few samples", "many samples"])
+def test_folded_or_not_it_is_the_network_layer_by_layer(samples):
+    params = glorot_uniform((12, 8, 6, 3))
+    generator = np.random.default_rng(1)
+    inputs = jnp.asarray(generator.normal(size=(samples, 12)))
+    targets = jnp.asarray(np.eye(3)[generator.integers(0, 3, samples)])
+
+    def by_layers(params):
+        hidden = jax.nn.silu(inputs @ params["input"]) @ params["hidden"]
+        normal = (hidden - jnp.mean(hidden, 0)[None, :]) / jnp.std(hidden, 0)[None, :]
+        found = jax.nn.log_softmax(normal @ params["readout"])
+        return -jnp.mean(jnp.sum(targets * found, 1))
+
+    for function in (by_layers, jax.grad(by_layers)):
+        ours = jax.grad(cross_entropy) if function is not by_layers else cross_entropy
+        expected, found = function(params), ours(params, (inputs, targets))
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-14), expected, found
+        )

@@ -19,6 +19,8 @@ TransposedBatch = tuple[
     Float[AnyArray, "samples classes"],
     Float[AnyArray, "pixels samples"],
 ]
+# With fewer samples for each unit of the first layer, products of weights outweigh those of data.
+_SAMPLES_PER_UNIT = 4
 LAYERS = ("input", "hidden", "readout")
 
 
@@ -50,12 +52,16 @@ def logits(
 
     A linear layer, batch normalization and another linear layer are one product with a matrix, once
     the covariance `C` of the activations is known: of the unit with weights `w` the variance is
-    `wᵀCw`. That is exact, and spares all work on the normalized activations themselves.
+    `wᵀCw`. That is exact, and spares all work on the normalized activations themselves where there
+    are more samples than units.
     """
     activations = jax.nn.silu(first_layer(inputs, transposed, params["input"]))
     centred = activations - jnp.mean(activations, axis=0, keepdims=True)
-    covariance = centred.T @ centred / len(centred)
     hidden = params["hidden"]
+    if len(centred) < _SAMPLES_PER_UNIT * len(hidden):
+        values = centred @ hidden
+        return values / jnp.sqrt(jnp.mean(values**2, axis=0, keepdims=True)) @ params["readout"]
+    covariance = centred.T @ centred / len(centred)
     variances = jnp.sum(hidden * (covariance @ hidden), axis=0, keepdims=True)
     return centred @ ((hidden / jnp.sqrt(variances)) @ params["readout"])
 
