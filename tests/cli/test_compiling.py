@@ -30,7 +30,7 @@ def test_the_next_process_finds_what_was_compiled(tmp_path):
     first, said, counted_after = run(tmp_path / "cache")
     programs, found, took_time = first.split(";")
     assert (int(programs) > 0, int(found), took_time) == (True, 0, "True")
-    assert "0 of which were on disk" in said
+    assert "; 0 of them were on disk" in said
     assert counted_after == "True"  # nothing is counted after the end
     again = run(tmp_path / "cache")[0].split(";")
     assert again[:2] == [programs, programs]

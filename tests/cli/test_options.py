@@ -347,7 +347,9 @@ def test_quiet_prints_only_verdicts_and_where_the_report_is(tmp_path, capsys):
             f"report: {made.folder / 'report.html'}",
             f"figures: {made.folder / 'figures'}",
         ]
-        assert len(lines) == len(progress) + len(table) + 3
+        compiled = [line for line in lines if re.match(r"compiled \d+ programs in \d+ s", line)]
+        assert len(compiled) == (not quiet)
+        assert len(lines) == len(progress) + len(compiled) + len(table) + 3
         if quiet:
             assert progress == []
         else:

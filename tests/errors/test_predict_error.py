@@ -201,7 +201,10 @@ def test_gradients_are_counted(method, order, of_velocity):
     evaluations = 6 * attempts + 2
     # The velocity with its remainder, a product with the Hessian, and 2γ + 5 for the next order.
     gradients = of_velocity + 2 + 2 * order + 5
-    assert statistics.gradient_evaluations == gradients * evaluations
+    # And before that, what the choice of the solver took: some velocities of the flow alone.
+    chosen = statistics.gradient_evaluations - gradients * evaluations
+    assert chosen % (order + 1) == 0
+    assert 2 <= chosen / (order + 1) <= 11
 
 
 def test_a_prediction_takes_little_more_steps_than_its_flow():

@@ -24,8 +24,8 @@ class Compilation:
 
     def __str__(self) -> str:
         return (
-            f"{self.seconds:.0f} s of it compiling {self.programs} programs, "
-            f"{self.found} of which were on disk"
+            f"compiled {self.programs} programs in {self.seconds:.0f} s; {self.found} of them were "
+            "on disk"
         )
 
 

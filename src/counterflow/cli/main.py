@@ -94,9 +94,9 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
                     run = reproduce_experiments(
                         chosen, configuration, folder, load_data, typed, view, stopping
                     )
-                _finish(console, run, chosen)
                 if not quiet:
-                    _print(console, f"this time: {compilation}")
+                    _print(console, str(compilation))
+                _finish(console, run, chosen)
             except (Stopped, KeyboardInterrupt):
                 place = folder / configuration.name
                 _print(console, f"stopped; every record so far is in {place}\nto go on: {typed}")

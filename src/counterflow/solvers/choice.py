@@ -14,7 +14,7 @@ from .rock4 import ROCK4, noise, spectral_radius
 # their cost over a time T is at least ρT/0.6. ROCK4 takes at least five evaluations a step, and as
 # many steps as its accuracy asks for: about 8 rtol^(−1/5) on trainings of networks to t = 50.
 # Measured (docs/cost.md), it is the cheaper one from about here on.
-_STABILIZED_ABOVE = 40
+_STABILIZED_ABOVE = 30
 # A method of higher order pays at tight tolerances, if it need not stop at many records.
 _DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13
 # The power iterations that measure the spectral radius, well enough for a choice.
