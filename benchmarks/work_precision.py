@@ -3,7 +3,7 @@
     python benchmarks/work_precision.py [--data mnist --samples 2000 --data-dir FOLDER]
 
 Every directional derivative of a gradient counts as two gradients, whoever computes it. The truth
-is Dopri8 at a tolerance of 1e-13. Ours is `cf.solve` with no solver named; the others are what a
+is Dopri8 at a tolerance of 1e-12. Ours is `cf.solve` with no solver named; the others are what a
 user would take: diffrax's `diffeqsolve` with its default step-size control, torchdiffeq, and fixed
 steps. All see the same velocity. Ours also takes the equations of motion by the method `orbit`,
 from gradients alone, and is then compared with the exact solution of those.
@@ -32,7 +32,7 @@ from counterflow.errors.curvature import sharpness
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
 LEARNING_RATE, HORIZON = 1e-2, 50.0
-TOLERANCES = [10.0**-k for k in range(2, 12)]
+TOLERANCES = [1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9]
 # Errors between which counts are interpolated; smaller ones than the truth's are not asked for.
 TARGETS = (1e-4, 1e-6, 1e-8)
 # Stages of an attempt, where the first is taken over from the attempt before.
@@ -48,7 +48,7 @@ class Flow:
         self.flow = cf.EquationOfMotion(problem, LEARNING_RATE, order, method)
         self.cost = self.flow.gradient_evaluations
         self.velocity = partial(_velocity, self.flow, self.unravel)
-        run = cf.solve(self.flow, params, [HORIZON], rtol=1e-13, solver=diffrax.Dopri8())
+        run = cf.solve(self.flow, params, [HORIZON], rtol=1e-12, solver=diffrax.Dopri8())
         self.exact = ravel_pytree(run.at(0))[0]
 
     def error(self, found):
@@ -241,8 +241,8 @@ def measure(problem, params, order):
         curves["diffrax Kvaerno5"] = curve("diffrax Kvaerno5", flow, by_kvaerno, [1e-3])
     for method in ("dopri5", "dopri8"):
         name = f"torchdiffeq {method}"
-        curves[name] = curve(name, flow, partial(by_torch, method), TOLERANCES)
-    steps = [alpha / sharp for alpha in (2.0, 1.0, 0.5, 0.25, 0.125)]
+        curves[name] = curve(name, flow, partial(by_torch, method), TOLERANCES[2::2])
+    steps = [alpha / sharp for alpha in (2.0, 1.0, 0.5)]
     curves["RK4, step α/sharpness"] = curve("RK4", flow, by_rk4, steps)
     curves["Euler"] = euler(flow)
     at = {
@@ -282,7 +282,9 @@ if __name__ == "__main__":
         "samples": len(inputs),
         "learning_rate": LEARNING_RATE,
         "horizon": HORIZON,
-        "orders": {str(order): measure(problem, params, order) for order in options.orders},
+        "orders": {},
     }
     packages = ("counterflow", "jax", "diffrax", "torch", "torchdiffeq")
-    write(f"work_precision_{options.data}", results, packages)
+    for order in options.orders:
+        results["orders"][str(order)] = measure(problem, params, order)
+        write(f"work_precision_{options.data}", results, packages)

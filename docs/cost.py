@@ -34,6 +34,12 @@ def found(name: str) -> dict[str, Any]:
     return json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def measured_on(name: str) -> tuple[str, ...]:
+    """The data on which a benchmark was run."""
+    names = (path.stem.removeprefix(f"{name}_") for path in BENCHMARKS.glob(f"{name}_*.json"))
+    return tuple(sorted(names))
+
+
 def power(field: str, title: str, **scale: Any) -> Any:
     """A logarithmic axis that is labelled by powers of ten."""
     label = "'10^' + round(log(datum.value) / log(10))"
@@ -74,7 +80,7 @@ def work_precision_chart(results: dict[str, Any]) -> Any:
             y=y,
             color=colour,
             strokeWidth=width,
-            order=altair.Order("gradients:Q"),
+            order=altair.Order("error:Q", sort="descending"),
         )
         points = base.mark_point(size=30).encode(
             x=x,
@@ -89,7 +95,7 @@ def work_precision_chart(results: dict[str, Any]) -> Any:
 
 def work_precision_table() -> str:
     rows = []
-    for data in ("digits", "mnist"):
+    for data in measured_on("work_precision"):
         results = found(f"work_precision_{data}")["results"]
         images = f"{results['samples']:,} images of {'MNIST' if data == 'mnist' else 'digits'}"
         for order, measured in results["orders"].items():
@@ -123,7 +129,7 @@ def work_precision_table() -> str:
 
 def fast_forward_table() -> str:
     rows = []
-    for data in ("digits", "mnist"):
+    for data in measured_on("fast_forward"):
         results = found(f"fast_forward_{data}")["results"]
         images = f"{results['samples']:,} images of {'MNIST' if data == 'mnist' else 'digits'}"
         descent = results["rows"][0]
@@ -364,7 +370,7 @@ if __name__ == "__main__":
     write_table(PAGE, "fast_forward", fast_forward_table())
     save(fast_forward_chart(found("fast_forward_digits")["results"]), "cost_fast_forward")
     write_table(PAGE, "work_precision", work_precision_table())
-    for data in ("digits", "mnist"):
+    for data in measured_on("work_precision"):
         results = found(f"work_precision_{data}")["results"]
         save(work_precision_chart(results), f"cost_work_precision_{data}")
     gradient = found("one_gradient")["results"]
