@@ -32,7 +32,7 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about ten minutes
+bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about twenty minutes
 	$(BIN)/python benchmarks/one_gradient.py
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/fast_forward.py

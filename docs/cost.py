@@ -270,7 +270,7 @@ def counter_terms_chart(results: dict[str, Any]) -> Any:
             altair.Chart(altair.Data(values=rows))
             .mark_line(point=True)
             .encode(
-                x=altair.X("order:Q", title="counter terms up to ξ̃_α, α", axis=axis),
+                x=altair.X("order:Q", title="highest counter term, α", axis=axis),
                 y=altair.Y("value:Q", title=f"{key} over that of a gradient").scale(type="log"),
                 color=colour,
             )
