@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from command_line import TINY, reproduce
@@ -14,6 +15,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from chromium import drawn_page, until  # noqa: E402
 from counterflow.experiments.registry import EXPERIMENTS  # noqa: E402
 from counterflow.experiments.reproduce import findings  # noqa: E402
+from counterflow.report.lines import drawable  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,10 @@ def test_every_figure_is_drawn(page, run, found):
         for (width, room, labels, curves), panel in zip(panels, finding.panels, strict=True):
             assert 0.9 * room <= width <= room + 1, (name, panel.title)
             assert labels >= 3, (name, panel.title)
-            assert curves >= len({curve.name for curve in panel.curves}), (name, panel.title)
+            # On a logarithmic axis, a gap that vanishes but for rounding has no line to draw.
+            lines = [(curve.name, drawable(curve, panel)) for curve in panel.curves]
+            wanted = {name for name, where in lines if np.any(where[1:] & where[:-1])}
+            assert curves >= len(wanted) >= 1, (name, panel.title)
         for suffix in ("png", "pdf"):
             picture = run.folder / "figures" / f"{name}.{suffix}"
             assert picture.exists() == bool(finding.panels)
