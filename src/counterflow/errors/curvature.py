@@ -9,14 +9,15 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ..problem.problem import Problem
 
 # Below this dimension Lanczos iterations have nothing to gain, and may fail.
 _SMALL = 64
-# How small a residual must be, relative to the eigenvalue, and how many products may be spent.
-_RESIDUAL, _MOST_PRODUCTS = 3e-3, 200
+# How small a residual must be, relative to the eigenvalue that is farthest from zero.
+_RESIDUAL = 3e-3
+# The vectors that are kept, and how often the iterations may begin anew.
+_BASIS, _RESTARTS = 40, 10
 
 
 def extreme_curvatures(problem: Problem, params: PyTree) -> tuple[float, float]:
@@ -29,10 +30,8 @@ def extreme_curvatures(problem: Problem, params: PyTree) -> tuple[float, float]:
     if size <= _SMALL:
         eigenvalues = np.linalg.eigvalsh(_matrix(product, size))
         return float(eigenvalues[0]), float(eigenvalues[-1])
-    # The end farther from zero first; seen from there, the other end is the farthest.
-    first = _farthest(product, size)
-    second = first - _farthest(lambda vector: first * vector - product(vector), size)
-    return min(first, second), max(first, second)
+    smallest = -_largest(lambda vector: -product(vector), _noise(size)).value
+    return smallest, _largest(product, _noise(size)).value
 
 
 class Sharpness(NamedTuple):
@@ -43,19 +42,40 @@ class Sharpness(NamedTuple):
 
 
 def sharpness(problem: Problem, params: PyTree, direction: np.ndarray | None = None) -> Sharpness:
-    """The largest eigenvalue of `H + λI` at `params`, to about three digits.
+    """The largest eigenvalue of `H + λI` at `params`, as `extreme_curvatures`, at half the cost.
 
-    By Lanczos iterations that look at their own convergence after every product: some twenty of
-    them, or a few from the `direction` found at params nearby.
+    From the `direction` found at params nearby it takes a few products with the Hessian instead of
+    some twenty.
     """
     product, size = _hessian(problem, params)
     if size <= _SMALL:
         values, vectors = np.linalg.eigh(_matrix(product, size))
         return Sharpness(float(values[-1]), vectors[:, -1])
-    start = np.random.default_rng(0).normal(size=size)
+    start = _noise(size)
     if direction is not None:
         # With something of all the others: the largest here may have been another one there.
-        start = direction / np.linalg.norm(direction) + 0.1 * start / np.linalg.norm(start)
+        start = direction / np.linalg.norm(direction) + 0.1 * start
+    return _largest(product, start)
+
+
+def _noise(size: int) -> np.ndarray:
+    """A fixed random vector of length one."""
+    vector = np.random.default_rng(0).normal(size=size)
+    return vector / np.linalg.norm(vector)
+
+
+def _largest(product: Callable[[Any], np.ndarray], start: np.ndarray) -> Sharpness:
+    """The largest eigenvalue of a symmetric operator, by Lanczos iterations from a vector."""
+    found, converged = _lanczos(product, start)
+    for _ in range(_RESTARTS):
+        if converged:
+            break
+        found, converged = _lanczos(product, found.direction)
+    return found
+
+
+def _lanczos(product: Callable[[Any], np.ndarray], start: np.ndarray) -> tuple[Sharpness, bool]:
+    """The best approximation in a basis of limited length, and whether it is good enough."""
     basis = [start / np.linalg.norm(start)]
     diagonal: list[float] = []
     beside: list[float] = []
@@ -68,11 +88,12 @@ def sharpness(problem: Problem, params: PyTree, direction: np.ndarray | None = N
                 image = image - (image @ vector) * vector
         left = float(np.linalg.norm(image))
         values, vectors = eigh_tridiagonal(diagonal, beside)
-        largest, ritz = float(values[-1]), vectors[:, -1]
+        weights = vectors[:, -1]
         # The square of the residual is about the error of the value.
-        if left * abs(ritz[-1]) <= _RESIDUAL * abs(largest) or len(diagonal) == _MOST_PRODUCTS:
-            found = np.tensordot(ritz, np.array(basis[: len(ritz)]), 1)
-            return Sharpness(largest, found)
+        converged = bool(left * abs(weights[-1]) <= _RESIDUAL * np.max(np.abs(values)))
+        if converged or len(basis) == _BASIS:
+            direction = np.tensordot(weights, np.array(basis), 1)
+            return Sharpness(float(values[-1]), direction), converged
         basis.append(image / left)
         beside.append(left)
 
@@ -92,16 +113,6 @@ def _hessian(problem: Problem, params: PyTree) -> tuple[Callable[[Any], np.ndarr
 def _matrix(product: Callable[[Any], np.ndarray], size: int) -> np.ndarray:
     matrix = np.stack([product(column) for column in np.eye(size)])
     return (matrix + matrix.T) / 2
-
-
-def _farthest(product: Callable[[Any], np.ndarray], size: int) -> float:
-    """The eigenvalue that is the largest in absolute value."""
-    start = np.random.default_rng(0).normal(size=size)
-    if not np.any(product(start)):
-        return 0.0  # ARPACK refuses an operator that vanishes
-    operator = LinearOperator((size, size), matvec=lambda v: product(np.ravel(v)), dtype=float)  # pyright: ignore
-    options: dict[str, Any] = {"k": 1, "v0": start, "tol": 1e-4, "return_eigenvectors": False}
-    return float(eigsh(operator, which="LM", **options)[0])
 
 
 @eqx.filter_jit
