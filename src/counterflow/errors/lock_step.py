@@ -24,8 +24,8 @@ from .error_equation import KINDS, ErrorState, uncertainty
 from .predict_error import PredictionRunner
 
 _PARTS = tuple(field.name for field in fields(ComparedPrediction))
-# The tolerance of a prediction that does not know its uncertainty: three digits and more of it.
-_PLAIN_RTOL = 1e-4
+# The tolerance of a prediction that does not know its uncertainty: four digits and more of it.
+_PLAIN_RTOL = 1e-5
 # How many steps a prediction may take: some, and a multiple of those of its flow.
 _FEW_STEPS, _MORE_STEPS = 200, 20
 
@@ -326,6 +326,9 @@ class _Lane:
             times,
             error,
             rtol=None if self.estimate else _PLAIN_RTOL,
+            # One that starts later takes the solver of the first: chosen where it starts, it could
+            # be another one after a resumption, which knows only where all began.
+            solver=self.predictions[""][0].solver if self.predictions else None,
             max_steps=self.max_steps,
             estimate=self.estimate,
         )

@@ -235,9 +235,9 @@ class PredictionRunner:
         equation = self.equation
         chosen = choose_solver(solver, equation.flow, params, rtol, float(times[-1]))
         # What predicts an error is driven by the params, and drives nothing.
-        stabilized = solver is None and isinstance(chosen.solver, ROCK4)
-        chosen_solver = ROCK4(_params_of) if stabilized else chosen.solver
-        integrator = Integrator(chosen_solver, rtol, atol, dtype, MEASURE)
+        stabilized = isinstance(chosen.solver, ROCK4)
+        self.solver = ROCK4(_params_of) if stabilized else chosen.solver
+        integrator = Integrator(self.solver, rtol, atol, dtype, MEASURE)
         start = _start(equation, params, initial_error)
         max_steps = require_max_steps(max_steps) or _MAX_STEPS
         self.runner = FlowRunner(equation, start, times, integrator, max_steps)
