@@ -48,9 +48,14 @@ def choose_solver(
     radius, count = _measure(flow, params)
     if float(radius) * horizon > _STABILIZED_ABOVE * rtol**-0.2:
         return Choice(ROCK4(), 1 + int(count))
+    return Choice(classical_solver(rtol, records), 1 + int(count))
+
+
+def classical_solver(rtol: float, records: int = 1) -> diffrax.AbstractSolver:
+    """The solver for a flow that is not stiff."""
     # Tsit5 reads many records off its own steps; Dopri8, which needs fewer, has to stop at each.
     tsit5 = rtol >= (_TSIT5_ABOVE if records > _MANY_RECORDS else _DOPRI8_BELOW)
-    return Choice(diffrax.Tsit5() if tsit5 else diffrax.Dopri8(), 1 + int(count))
+    return diffrax.Tsit5() if tsit5 else diffrax.Dopri8()
 
 
 @eqx.filter_jit

@@ -13,9 +13,9 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import add_scaled, distance, is_finite, norm, on_device, rounding_of
-from .descent import descend_to, start_descent
 from .multirevolution import STAGES, leap
 from .requirements import require_one_dtype, require_steps
+from .runners import DescentRunner
 from .trajectory import Status, divergence_bound
 
 # Fewer steps of descent at once than this are not worth their gradients, nor well conditioned.
@@ -200,13 +200,11 @@ def _filled(longest: np.ndarray) -> np.ndarray:
 def _plain_descent(
     descent: GradientDescent, params: PyTree, steps: int, spent: int, reason: str
 ) -> FastForward:
-    state = descend_to(descent, start_descent(params), jnp.asarray(steps, jnp.int32))
-    taken, size = int(state.step), float(state.size)
-    status = Status.COMPLETED
-    if not size <= float(state.bound):
-        status = Status.DIVERGED if np.isfinite(size) else Status.NON_FINITE
+    runner = DescentRunner(descent, params, np.array([steps], np.int32), None)
+    status, _ = runner.advance(0)
+    taken = int(runner.state.step)
     return FastForward(
-        params=state.params,
+        params=runner.state.params,
         relative_error=0.0,
         steps=taken,
         leaps=0,

@@ -16,6 +16,7 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import inner, on_device, rounding_of
+from ..solvers.choice import classical_solver
 from ..solvers.flow import Integrator
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
@@ -130,7 +131,7 @@ def predict_charge(
             spaced ones after the start; by default the last step alone.
         rtol: Relative tolerance, by default 1e-10.
         atol: Absolute tolerance, by default `rtol / 100`.
-        solver: Any diffrax solver, by default Dopri8.
+        solver: Any diffrax solver. By default Tsit5, or Dopri8 for a small `rtol`.
         max_steps: How many steps the solver may try, by default a million.
         progress: Called with the number of records done and to do, after each record.
 
@@ -161,7 +162,7 @@ def predict_charge(
     times = kept * float(flow.learning_rate)
     equation = on_device(ChargeEquation(flow, symmetry))
     dtype = jnp.result_type(*jax.tree.leaves(params))
-    solver = diffrax.Dopri8() if solver is None else require_solver(solver)
+    solver = classical_solver(rtol) if solver is None else require_solver(solver)
     integrator = Integrator(solver, rtol, atol, dtype, MEASURE)
     runner = FlowRunner(equation, equation.start(params), times, integrator, max_steps)
     found: list[tuple[np.ndarray, ...]] = []
