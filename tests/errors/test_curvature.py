@@ -87,7 +87,9 @@ def test_one_parameter_is_enough():
     assert sharpness(problem, jnp.array(0.0)).value == pytest.approx(-0.5, rel=1e-14)
 
 
-def test_sharpness_takes_half_the_products(monkeypatch):
+@pytest.fixture
+def products(monkeypatch):
+    """A list that is longer by one after each product with the Hessian."""
     counted = []
     product = curvature._product
 
@@ -96,8 +98,30 @@ def test_sharpness_takes_half_the_products(monkeypatch):
         return product(*arguments)
 
     monkeypatch.setattr(curvature, "_product", counting)
+    return counted
+
+
+def test_sharpness_takes_half_the_products(products):
     problem, params = wide_network(0.1)
     extreme_curvatures(problem, params)
-    both = len(counted)
+    both = len(products)
     sharpness(problem, params)
-    assert len(counted) - both < 0.7 * both
+    assert len(products) - both < 0.7 * both
+
+
+def test_from_the_direction_found_nearby_sharpness_takes_few_products(products):
+    problem, params = wide_network(0.1)
+    cold = sharpness(problem, params)
+    spent = len(products)
+    nearby = jax.tree.map(lambda leaf: 1.001 * leaf, params)
+    warm = sharpness(problem, nearby, cold.direction)
+    assert len(products) - spent <= spent / 2
+    assert warm.value == pytest.approx(sharpness(problem, nearby).value, rel=2e-3)
+
+
+def test_the_direction_of_another_eigenvalue_does_not_hide_the_largest():
+    curvatures = np.linspace(-1, 3, 100)
+    problem = cf.Problem(quadratic, jnp.asarray(curvatures))
+    found = sharpness(problem, jnp.ones(100), np.eye(100)[40])
+    assert found.value == pytest.approx(3.0, rel=2e-3)
+    assert abs(found.direction[-1]) == pytest.approx(1.0, abs=0.1)

@@ -104,7 +104,7 @@ def test_what_is_measured_is_what_compare_measures(whole):
     values = [float.fromhex(v) for v in found["descent", "loss"].values()]
     np.testing.assert_allclose(values, comparison.descent_loss, rtol=1e-13)
     predicted = [float.fromhex(v) for v in found["flow 0", "propagated_prediction"].values()]
-    np.testing.assert_allclose(predicted, comparison.predictions["propagated"].prediction[0], 1e-3)
+    np.testing.assert_allclose(predicted, comparison.predictions["propagated"].prediction[0], 1e-4)
     assert list(found["flow 0", "restarted_local_mismatch"]) == list(range(3, 9))
     assert ("flow 1", "local_prediction") not in found
 
