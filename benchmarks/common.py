@@ -1,5 +1,6 @@
 """What the benchmarks share: timing in turns, a process per case, and the files of results."""
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -21,6 +22,33 @@ def random_batch(samples, widths):
     inputs = generator.uniform(-1, 1, (samples, widths[0]))
     targets = np.eye(widths[-1])[generator.integers(0, widths[-1], samples)]
     return inputs, targets
+
+
+def network_on_images(description, add_options=lambda parser: None):
+    """The options of a benchmark on images, and the paper's network on these, at its start."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import counterflow as cf
+    from counterflow.data.dataset import load
+    from counterflow.networks.paper_network import cross_entropy, glorot_uniform
+
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--data-dir", type=Path)
+    add_options(parser)
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    dataset = load(options.data, options.data_dir)
+    inputs, targets = dataset.inputs[: options.samples], dataset.targets[: options.samples]
+    options.samples = len(inputs)
+    hidden = 32 if options.data == "digits" else 100
+    params = glorot_uniform((inputs.shape[1], hidden, hidden, targets.shape[1]))
+    data = (inputs, targets, np.ascontiguousarray(inputs.T))
+    problem = cf.Problem(cross_entropy, tuple(map(jnp.asarray, data)), weight_decay=1e-3)
+    return options, problem, params
 
 
 # Time

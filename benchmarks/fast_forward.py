@@ -6,19 +6,13 @@ Descent itself is the truth. Beside `cf.fast_forward` stand the equations of mot
 classical solvers. Directional derivatives of a gradient count as two gradients.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import diffrax
 import jax
-import jax.numpy as jnp
-import numpy as np
-from common import write
+from common import network_on_images, write
 
 import counterflow as cf
-from counterflow.data.dataset import load
-from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 from counterflow.problem.tree import distance, norm
 
 LEARNING_RATE, STEPS = 1e-3, 50_000
@@ -78,21 +72,10 @@ def measure(problem, params):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--samples", type=int)
-    parser.add_argument("--data-dir", type=Path)
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    dataset = load(options.data, options.data_dir)
-    inputs, targets = dataset.inputs[: options.samples], dataset.targets[: options.samples]
-    hidden = 32 if options.data == "digits" else 100
-    start = glorot_uniform((inputs.shape[1], hidden, hidden, targets.shape[1]))
-    arrays = tuple(map(jnp.asarray, (inputs, targets, np.ascontiguousarray(inputs.T))))
-    network = cf.Problem(cross_entropy, arrays, weight_decay=1e-3)
+    options, network, start = network_on_images(__doc__.splitlines()[0])
     results = {
         "data": options.data,
-        "samples": len(inputs),
+        "samples": options.samples,
         "learning_rate": LEARNING_RATE,
         "steps": STEPS,
         "rows": measure(network, start),

@@ -9,10 +9,8 @@ steps. All see the same velocity. Ours also takes the equations of motion by the
 from gradients alone, and is then compared with the exact solution of those.
 """
 
-import argparse
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import diffrax
 import equinox as eqx
@@ -23,13 +21,11 @@ import numpy as np
 import optimistix as optx
 import torch
 import torchdiffeq
-from common import write
+from common import network_on_images, write
 from jax.flatten_util import ravel_pytree
 
 import counterflow as cf
-from counterflow.data.dataset import load
 from counterflow.errors.curvature import sharpness
-from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
 LEARNING_RATE, HORIZON = 1e-2, 50.0
 TOLERANCES = [1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9]
@@ -263,23 +259,15 @@ def measure(problem, params, order):
     return {"curves": curves, "gradients_at": at}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--samples", type=int)
-    parser.add_argument("--data-dir", type=Path)
+def _orders(parser):
     parser.add_argument("--orders", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    dataset = load(options.data, options.data_dir)
-    inputs, targets = dataset.inputs[: options.samples], dataset.targets[: options.samples]
-    hidden = 32 if options.data == "digits" else 100
-    params = glorot_uniform((inputs.shape[1], hidden, hidden, targets.shape[1]))
-    data = (inputs, targets, np.ascontiguousarray(inputs.T))
-    problem = cf.Problem(cross_entropy, tuple(map(jnp.asarray, data)), weight_decay=1e-3)
+
+
+if __name__ == "__main__":
+    options, problem, params = network_on_images(__doc__.splitlines()[0], _orders)
     results = {
         "data": options.data,
-        "samples": len(inputs),
+        "samples": options.samples,
         "learning_rate": LEARNING_RATE,
         "horizon": HORIZON,
         "orders": {},

@@ -3,6 +3,7 @@
 from functools import cache
 from itertools import takewhile
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -241,6 +242,29 @@ def test_without_an_estimate_predictions_are_as_good_and_cheaper():
                 getattr(found, name), getattr(known, name), rtol=1e-4, atol=1e-12
             )
     assert bare.statistics().gradient_evaluations < full.statistics().gradient_evaluations / 1.5
+
+
+def test_what_a_prediction_reads_at_records_is_counted():
+    # Reading a local sum off takes one gradient, at the start and at every record.
+    flow = cf.EquationOfMotion(VALLEY, LEARNING_RATE, 0)
+    times = LEARNING_RATE * RECORDS
+    bare = PredictionRunner(flow, START, times, solver=diffrax.Tsit5(), estimate=False)
+    for done in range(3):
+        bare.advance(done)
+        of_steps = bare.runner.statistics().gradient_evaluations
+        assert bare.statistics().gradient_evaluations - of_steps == 1 + (done + 1)
+
+
+def test_the_stiffness_of_a_prediction_is_that_of_its_flow():
+    # Driven by the params, the errors make the Jacobian non-normal, and its norm a large one.
+    flow = cf.EquationOfMotion(VALLEY, LEARNING_RATE, 0)
+    steep = jnp.array([1.8, 1.7])
+    runner = PredictionRunner(flow, steep, np.array([100.0]), solver=cf.ROCK4(), estimate=False)
+    start = runner.equation.start(steep)
+    term = diffrax.ODETerm(lambda t, y, args: runner.equation.velocity(y))
+    state = runner.solver.init(term, jnp.array(0.0), jnp.array(1e-3), start, None)
+    steepest = 3 * 1.8**2 + 0.1
+    assert float(state.radius) == pytest.approx(steepest, rel=0.05)
 
 
 def test_a_comparison_without_estimates_has_the_same_measurements():
