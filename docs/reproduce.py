@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from counterflow.experiments.registry import EXPERIMENTS
-from counterflow.experiments.reproduce import findings
+from counterflow.experiments.carry_out import findings
+from counterflow.experiments.registry import experiments_of
 from counterflow.report.report import duration, total_cost, write_report
 from counterflow.runs.run import Run, open_run
 from page import DOCS, FIGURES, RESULTS, rows_of, write_table
@@ -26,7 +26,7 @@ SHOWN = ("figure1", "figure12")
 
 def summary(run: Run) -> dict[str, Any]:
     """What the page tells of a run, as JSON values."""
-    found = findings(run, tuple(EXPERIMENTS.values()))
+    found = findings(run, experiments_of(run))
     evaluations, seconds = total_cost(run)
     (table,) = [finding.table for finding in found if finding.name == "table1"]
     return {
@@ -109,7 +109,7 @@ def main(folder: Path) -> None:
     (RESULTS / f"reproduce_{name}.json").write_text(json.dumps(stored, indent=1), encoding="utf-8")
     write_table(PAGE, f"{name}_claims", claims_table(stored))
     write_table(PAGE, f"{name}_table1", decay_table(stored))
-    page = write_report(run, findings(run, tuple(EXPERIMENTS.values())))
+    page = write_report(run, findings(run, experiments_of(run)))
     for figure in SHOWN:
         shutil.copy(folder / "figures" / f"{figure}.png", FIGURES / f"{name}_{figure}.png")
     picture(page, FIGURES / f"{name}_report.png")

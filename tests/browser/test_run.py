@@ -13,8 +13,8 @@ pytest.importorskip("selenium", reason="needs selenium: run `make test-browser`"
 from selenium.webdriver.common.by import By  # noqa: E402
 
 from chromium import drawn_page, until  # noqa: E402
-from counterflow.experiments.registry import EXPERIMENTS  # noqa: E402
-from counterflow.experiments.reproduce import findings  # noqa: E402
+from counterflow.experiments.carry_out import findings  # noqa: E402
+from counterflow.experiments.registry import EXPERIMENTS, experiments_of  # noqa: E402
 from counterflow.report.lines import drawable  # noqa: E402
 
 
@@ -26,7 +26,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(run):
-    return {finding.name: finding for finding in findings(run, tuple(EXPERIMENTS.values()))}
+    return {finding.name: finding for finding in findings(run, experiments_of(run))}
 
 
 @pytest.fixture

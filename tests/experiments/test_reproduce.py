@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from counterflow.data.digits import digits
-from counterflow.experiments.registry import EXPERIMENTS
-from counterflow.experiments.reproduce import (
-    Watcher,
-    findings,
-    needed,
-    reproduce,
-    symmetry_finding,
-)
+from counterflow.experiments.carry_out import Watcher, findings, needed
+from counterflow.experiments.paper.setting import PaperSetting
+from counterflow.experiments.registry import EXPERIMENTS, experiments_of, with_symmetries
+from counterflow.experiments.reproduce import reproduce
 from counterflow.runs.configuration import Configuration
 from counterflow.runs.run import open_run
 from counterflow.runs.training import Stopped
@@ -32,7 +28,8 @@ TINY = Configuration(
     long_steps=50,
     long_samples=60,
 )
-ALL = tuple(EXPERIMENTS.values())
+ALL = with_symmetries(EXPERIMENTS.values())
+SYMMETRIES = ALL[0]
 RESULTS = ["symmetries", "figure1", "figure5", "equilibrium"]
 
 
@@ -58,7 +55,7 @@ class Noting(Watcher):
         pytest.fail(message)
 
 
-def go(folder, experiments=ALL, load=digits, stopping=lambda: False, configuration=TINY):
+def go(folder, experiments=ALL[1:], load=digits, stopping=lambda: False, configuration=TINY):
     """The run and what was heard of it."""
     watcher = Noting()
     return reproduce(experiments, configuration, folder, load, "typed", watcher, stopping), watcher
@@ -94,15 +91,28 @@ def run(first):
     return first[0]
 
 
+def test_charges_are_followed_for_every_process(run):
+    setting = PaperSetting(TINY, digits())
+    known = run.trainings[next(iter(run.trainings))]
+    _, params = setting.start(known.training)
+    measured = setting.observables(params)
+    readout = np.asarray(params["readout"])
+    assert measured["squared_norm"] == pytest.approx(np.sum(np.asarray(params["hidden"]) ** 2))
+    assert measured["sum_of_weights"] == pytest.approx(readout.sum())
+    assert measured["perpendicular"] == pytest.approx(abs(readout.sum()) / np.sqrt(readout.size))
+    for quantity, value in measured.items():
+        assert known("descent", quantity)[0] == known.flow(1, quantity)[0] == value
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_finds_something(name, run):
-    symmetries, found = findings(run, (EXPERIMENTS[name],))
+    symmetries, found = findings(run, with_symmetries((EXPERIMENTS[name],)))
     assert (symmetries.name, found.name) == ("symmetries", name)
     assert found.claims
 
 
 def test_all_findings_come_in_the_order_of_the_report(run):
-    found = findings(run, ALL)
+    found = findings(run, experiments_of(run))
     assert [finding.name for finding in found] == ["symmetries", *EXPERIMENTS]
     assert len(found) == 17
     assert all(finding.claims for finding in found)
@@ -145,7 +155,7 @@ def test_a_second_time_nothing_is_computed(run, folder):
 def test_one_experiment_and_then_all_share_what_they_need(run, tmp_path):
     chosen = (EXPERIMENTS["figure2"], EXPERIMENTS["figure5"])
     some, watcher = go(tmp_path, chosen)
-    trainings, results = needed(chosen, TINY)
+    trainings, results = needed(with_symmetries(chosen), TINY)
     assert list(results) == ["symmetries", "figure5"]
     assert watcher.plan == (list(trainings), list(results))
     assert 0 < len(trainings) < len(run.trainings)
@@ -181,7 +191,7 @@ def test_stopped_again_and_again_it_ends_with_the_same_bits(run, tmp_path):
             break
         except Stopped:
             continue
-    names, _ = needed(chosen, TINY)
+    names, _ = needed(with_symmetries(chosen), TINY)
     assert heard[0].done == ["symmetries"]
     assert heard[0].updates == []
     assert len(heard) == len(loaded) > 3
@@ -213,9 +223,9 @@ def test_another_configuration_has_another_folder(run, folder):
 
 
 def test_a_layer_without_its_symmetry_fails_the_check(run):
-    assert symmetry_finding(run).holds
+    assert SYMMETRIES.finding(run).holds
     broken = dict(run.results["symmetries"]) | {"scale hidden": 1e-3}
-    finding = symmetry_finding(replace(run, results={"symmetries": broken}))
+    finding = SYMMETRIES.finding(replace(run, results={"symmetries": broken}))
     assert not finding.holds
     assert "scale hidden: 1e-03" in finding.claims[0].figures
 

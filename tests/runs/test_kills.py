@@ -57,6 +57,7 @@ def training(folder, compiled):
             WANTED,
             problem,
             params,
+            lambda params: {"sum": float(jnp.sum(params["readout"]))},
             store,
             lambda update: say("record", update.done),
             lambda: False,

@@ -6,39 +6,28 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import jax
 import tyro
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..data.dataset import DataError, load
+from ..experiments.analyse import analyse, usual_method
+from ..experiments.carry_out import Watcher
 from ..experiments.experiment import Experiment
-from ..experiments.finding import Finding
-from ..experiments.registry import EXPERIMENTS
-from ..experiments.reproduce import Watcher, findings, reproduce as reproduce_experiments
-from ..report.report import duration, missing_of, total_cost, warnings_of, write_report
+from ..experiments.registry import EXPERIMENTS, with_symmetries
+from ..experiments.reproduce import reproduce as reproduce_experiments
+from ..runs.analysis import Analysis, digest_of
 from ..runs.configuration import Configuration, Data, Size, default_configuration
 from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
 from ..runs.run import Run, open_run
 from ..runs.store import StoreError
-from ..runs.training import Stopped
-from .compiling import compiled_on_disk
 from .downloads import download_view
-from .stopping import stopping_at_a_record
-from .views import LiveView, PlainView
-
-# The exit code of a command that was stopped.
-_STOPPED = 130
-
-
-class CommandError(Exception):
-    """Something that was typed is not what it should be; the message says what is."""
+from .models import blaming, load_model
+from .working import STOPPED, CommandError, finish, work
 
 
 def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
@@ -79,31 +68,102 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
                 "which come with scikit-learn: leave it out, or say --data mnist"
             )
         jax.config.update("jax_enable_x64", True)
-        console = Console()
-        view: Watcher = Watcher()
-        if not quiet:
-            view = LiveView(console) if console.is_terminal else PlainView(console)
 
         def load_data():
-            with download_view(console, quiet) as progress:
+            with download_view(Console(), quiet) as progress:
                 return load(configuration.data, data_dir, progress)
 
-        with stopping_at_a_record(view.said) as stopping, compiled_on_disk() as compilation:
-            try:
-                with view if isinstance(view, LiveView) else nullcontext():
-                    run = reproduce_experiments(
-                        chosen, configuration, folder, load_data, typed, view, stopping
-                    )
-                if not quiet:
-                    _print(console, str(compilation))
-                _finish(console, run, chosen)
-            except (Stopped, KeyboardInterrupt):
-                place = folder / configuration.name
-                _print(console, f"stopped; every record so far is in {place}\nto go on: {typed}")
-                return _STOPPED
-        return 0
+        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
+            return reproduce_experiments(
+                chosen, configuration, folder, load_data, typed, view, stopping
+            )
+
+        place = folder / configuration.name
+        asked = with_symmetries(chosen) if experiments else None
+        return work(carry_out, place, typed, quiet, asked)
 
     return reproduce
+
+
+def _run(typed: str) -> Callable[..., int]:
+    def run(
+        model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE.py:NAME")],
+        learning_rate: float,
+        steps: int,
+        orders: tuple[int, ...] = (0, 1, 2),
+        records: int = 40,
+        tolerance: float = 1e-2,
+        rtol: float | None = None,
+        method: Literal["taylor", "orbit"] | None = None,
+        folder: Path = Path("runs"),
+        quiet: bool = False,
+    ) -> int:
+        """Analyse your own network and write the report.
+
+        Whether the theory applies, which symmetries there are, gradient descent beside gradient
+        flow and the equations of motion, the error of each predicted, learning-rate bounds, and
+        the charges of the symmetric layers. `counterflow init` writes a file to start from. Every
+        record is kept as soon as it is known: the same command goes on where an earlier one was
+        stopped or killed, and finds what is finished.
+
+        Args:
+            model: Where the problem is: a Python file, and the name in it of a pair
+                (problem, params) or of a function that returns one.
+            learning_rate: The learning rate η.
+            steps: The steps of gradient descent.
+            orders: The orders γ of the flows: 0 is gradient flow, 1 the paper's equation of motion.
+            records: At how many of the steps it is compared and saved.
+            tolerance: The error, relative to the norm of the initial params, up to which gradient
+                flow is said to follow descent: for the learning-rate bounds.
+            rtol: The relative tolerance of the flows; by default far below the error of each.
+            method: How the equation of motion is computed: taylor is exact, orbit uses gradients
+                alone; by default taylor at order 1 and orbit beyond.
+            folder: Where runs are kept, each in a folder of its own.
+            quiet: Print only the verdicts and where the report is.
+        """
+        jax.config.update("jax_enable_x64", True)
+        known = load_model(model)
+        analysis = Analysis(
+            model=known.name,
+            digest=digest_of(known.problem, known.params, known.source),
+            weight_decay=float(known.problem.weight_decay),
+            learning_rate=learning_rate,
+            steps=steps,
+            orders=orders,
+            records=records,
+            tolerance=tolerance,
+            rtol=rtol,
+            method=method or usual_method(known.problem, known.params),
+        )
+        try:
+            analysis.require_valid()
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+
+        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
+            with blaming(known.path):
+                return analyse(analysis, known.problem, known.params, folder, typed, view, stopping)
+
+        return work(carry_out, folder / analysis.name, typed, quiet)
+
+    return run
+
+
+def init(path: tyro.conf.Positional[Path] = Path("my_model.py")) -> int:
+    """Write a commented file to start from, for `counterflow run`.
+
+    Args:
+        path: Where to; a file that is there stays as it is.
+    """
+    if path.suffix != ".py":
+        raise CommandError(f"the file must be a Python file, got {path}: give a name ending in .py")
+    if path.exists():
+        raise CommandError(f"{path} is there already: give another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(Path(__file__).with_name("starter.txt").read_bytes())
+    to_run = f"counterflow run {path}:problem --learning-rate 1e-2 --steps 500"
+    print(f"written: {path}\nto run it: {to_run}")
+    return 0
 
 
 def report(run: tyro.conf.Positional[Path]) -> int:
@@ -112,8 +172,7 @@ def report(run: tyro.conf.Positional[Path]) -> int:
     Args:
         run: The folder of the run, such as runs/digits-quick-….
     """
-    known = open_run(run)
-    _finish(Console(), known, tuple(EXPERIMENTS.values()))
+    finish(Console(), open_run(run))
     return 0
 
 
@@ -149,6 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return tyro.extras.subcommand_cli_from_dict(
             {
                 "reproduce": _reproduce(_default(given), typed),
+                "run": _run(typed),
+                "init": init,
                 "report": report,
                 "export": export,
                 "version": print_version,
@@ -169,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Runs the command that was typed, and ends the process."""
     code = main()
-    if code == _STOPPED:
+    if code == STOPPED:
         # A compilation that is still at work would not survive an orderly end.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -203,41 +264,3 @@ def _chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
                 f"there is no experiment {name!r}{hint} Known are {', '.join(EXPERIMENTS)}"
             )
     return tuple(one for name, one in EXPERIMENTS.items() if name in names or not names)
-
-
-def _finish(console: Console, run: Run, chosen: Sequence[Experiment]) -> None:
-    """Writes the report of all that the run has, and prints the verdicts that were asked for."""
-    everything = findings(run, tuple(EXPERIMENTS.values()))
-    path = write_report(run, everything)
-    found = findings(run, chosen)
-    console.print(_verdicts(found))
-    wanted = missing_of(everything) if len(chosen) == len(EXPERIMENTS) else []
-    for warning in (*warnings_of(run), *wanted):
-        _print(console, f"note: {warning}")
-    claims = [claim for finding in found for claim in finding.claims]
-    evaluations, seconds = total_cost(run)
-    _print(
-        console,
-        f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold; {evaluations:,} "
-        f"gradient evaluations, {duration(seconds)}\nreport: {path}\nfigures: "
-        f"{path.parent / 'figures'}",
-    )
-
-
-def _verdicts(found: Sequence[Finding]) -> Table:
-    table = Table(show_lines=False)
-    table.add_column("experiment", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("claim, and the figures it rests on", overflow="fold")
-    for finding in found:
-        for index, claim in enumerate(finding.claims):
-            table.add_row(
-                finding.name if index == 0 else "",
-                "holds" if claim.holds else "[bold]FAILS[/bold]",
-                Text(f"{claim.text}: {claim.figures}"),
-            )
-    return table
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

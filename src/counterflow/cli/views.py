@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..experiments.reproduce import Watcher
+from ..experiments.carry_out import Watcher
 from ..report.report import duration
 from ..runs.training import Training, Update
 

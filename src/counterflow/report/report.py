@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
+from ..experiments.carry_out import is_complete
 from ..experiments.finding import Finding, Table
-from ..experiments.registry import EXPERIMENTS
+from ..experiments.registry import experiments_of
+from ..runs.analysis import Analysis
 from ..runs.environment import differences
 from ..runs.run import Run, TrainingSeries
 from .page import Report, write_figures, write_page
@@ -49,34 +52,57 @@ def write_report(run: Run, findings: Sequence[Finding]) -> Path:
 
 def report(run: Run, findings: Sequence[Finding]) -> Report:
     """What the page of a run tells."""
-    configuration = run.configuration
-    failing = [finding for finding in findings if not finding.holds]
     evaluations, seconds = total_cost(run)
+    failing = ", ".join(finding.name for finding in findings if not finding.holds)
+    told = _OWN if isinstance(run.configuration, Analysis) else _PAPER
+    settings = asdict(run.configuration)
     return Report(
-        title="Toward an equation of motion of gradient descent, reproduced",
+        title=told.title.format(**settings),
         subtitle=(
-            f"{configuration.data}, size {configuration.size}: {evaluations:,} gradient "
-            f"evaluations in {duration(seconds)}"
+            f"{told.subtitle.format(**settings)}: {evaluations:,} gradient evaluations in "
+            f"{duration(seconds)}"
         ),
         findings=tuple(findings),
         settings=_settings(run),
         cost=_cost(run),
-        cost_note=(
-            f"The paper simulated each flow by {PAPER_STEPS:,} Euler steps; all of its experiments "
-            f"took {PAPER_TIME}. Gradient evaluations are those of descent, flows and predictions, "
-            "a product with the Hessian counted as two; the times also include measuring sharpness "
-            "and the results that are no trainings."
-        ),
+        cost_note=told.cost_note,
         citation=_CITATION.replace("VERSION", version("counterflow")),
-        summary=(
-            "The experiments of T. Miyagawa, Toward Equation of Motion for Deep Neural Networks "
-            "(NeurIPS 2022), computed again: gradient descent beside gradient flow and the "
-            "equations of motion that correct it, with a verdict on every claim. A claim that "
-            "fails is shown with its numbers"
-            + (f"; here in {', '.join(finding.name for finding in failing)}." if failing else "."),
-        ),
-        warnings=(*warnings_of(run), *missing_of(findings)),
+        summary=(told.summary + (f"; here in {failing}." if failing else "."),),
+        warnings=(*warnings_of(run), *missing_of(run)),
     )
+
+
+class _Told(NamedTuple):
+    """What is told of every run of a kind."""
+
+    title: str
+    subtitle: str
+    summary: str
+    cost_note: str
+
+
+_COUNTED = (
+    "Gradient evaluations are those of descent, flows and predictions, a product with the Hessian "
+    "counted as two; the times also include measuring sharpness and the results that are no "
+    "trainings."
+)
+_PAPER = _Told(
+    "Toward an equation of motion of gradient descent, reproduced",
+    "{data}, size {size}",
+    "The experiments of T. Miyagawa, Toward Equation of Motion for Deep Neural Networks (NeurIPS "
+    "2022), computed again: gradient descent beside gradient flow and the equations of motion that "
+    "correct it, with a verdict on every claim. A claim that fails is shown with its numbers",
+    f"The paper simulated each flow by {PAPER_STEPS:,} Euler steps; all of its experiments took "
+    f"{PAPER_TIME}. {_COUNTED}",
+)
+_OWN = _Told(
+    "Gradient descent on {model}, and the flows that predict it",
+    "η = {learning_rate:g}, λ = {weight_decay:g}, {steps:,} steps",
+    "Gradient descent beside gradient flow and the equations of motion that correct it, with a "
+    "verdict on everything that theory says of them at this learning rate. What fails is shown "
+    "with its numbers",
+    _COUNTED,
+)
 
 
 def total_cost(run: Run) -> tuple[int, float]:
@@ -138,10 +164,9 @@ def _cost(run: Run) -> Table:
     return Table(header, tuple(rows))
 
 
-def missing_of(findings: Sequence[Finding]) -> list[str]:
-    """What to tell of experiments that nothing was found of."""
-    found = {finding.name for finding in findings}
-    missing = [name for name in EXPERIMENTS if name not in found]
+def missing_of(run: Run) -> list[str]:
+    """What to tell of experiments that a run has not computed."""
+    missing = [one.name for one in experiments_of(run) if not is_complete(run, one)]
     return [f"not computed yet: {', '.join(missing)}"] if missing else []
 
 

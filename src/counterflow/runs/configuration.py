@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from ..data.dataset import Name as Data
 from ..solvers.requirements import MOST_STEPS
@@ -13,6 +13,7 @@ from ..solvers.requirements import MOST_STEPS
 _MOST_ORDERS = 9
 
 Size = Literal["quick", "standard", "full"]
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,17 @@ class Configuration:
             if getattr(self, name) not in get_args(allowed):
                 given = getattr(self, name)
                 raise ValueError(f"`{name}` must be one of {get_args(allowed)}, got {given!r}")
-        _require_counts("hidden_widths", self.hidden_widths, 2)
+        require_counts("hidden_widths", self.hidden_widths, 2)
         for name in ("learning_rates", "weight_decays"):
             _require_distinct(name, getattr(self, name))
             for value in getattr(self, name):
-                _require_positive(name, value)
-        _require_counts("steps", self.steps, len(self.learning_rates))
+                require_positive(name, value)
+        require_counts("steps", self.steps, len(self.learning_rates))
         if list(self.learning_rates) != sorted(self.learning_rates, reverse=True):
             raise ValueError(
                 f"`learning_rates` must be given from the largest on, got {self.learning_rates}"
             )
-        _require_positive("large_learning_rate", self.large_learning_rate)
+        require_positive("large_learning_rate", self.large_learning_rate)
         if self.large_learning_rate <= self.learning_rates[0]:
             raise ValueError(
                 f"`large_learning_rate` must be larger than all of `learning_rates`, got "
@@ -87,20 +88,10 @@ class Configuration:
                 f"`learning_rates` times `weight_decays` must be below 1, got {product:g}: from "
                 "there on the weights that the loss does not see alternate instead of decaying"
             )
-        if self.rtol is not None and not 1e-14 <= self.rtol <= 1e-2:
-            raise ValueError(
-                f"`rtol` must be from 1e-14, which double precision allows, to 0.01, got "
-                f"{self.rtol:g}"
-            )
-        _require_distinct("orders", self.orders)
-        if not {0, 1} <= set(self.orders) <= set(range(_MOST_ORDERS)):
-            raise ValueError(
-                f"`orders` must contain 0 (gradient flow) and 1 (the paper's equation of motion), "
-                f"which the experiments compare, and none beyond {_MOST_ORDERS - 1}, got "
-                f"{self.orders}"
-            )
+        require_rtol(self.rtol)
+        require_orders(self.orders, {0, 1})
         for name in ("large_steps", "records", "restart", "long_steps", "long_samples"):
-            _require_counts(name, (getattr(self, name),), 1)
+            require_counts(name, (getattr(self, name),), 1)
         if self.restart >= min(self.steps):
             raise ValueError(
                 f"`restart` must be a step before the end of every run, got {self.restart} with "
@@ -136,16 +127,7 @@ class Configuration:
         >>> Configuration.from_json(Configuration(seed=3).to_json()) == Configuration(seed=3)
         True
         """
-        stored: dict[str, Any] = json.loads(text)
-        known = {field.name for field in fields(Configuration)}
-        if unknown := set(stored) - known:
-            raise ValueError(
-                f"a configuration has no {sorted(unknown)}: it was written by another version of "
-                f"counterflow; known are {sorted(known)}"
-            )
-        for name, value in stored.items():
-            stored[name] = tuple(value) if isinstance(value, list) else value
-        return Configuration(**stored)
+        return from_json(Configuration, text)
 
 
 _STEPS = {"quick": (200, 500, 500), "standard": (500, 2000, 2000), "full": (500, 5000, 50_000)}
@@ -166,7 +148,22 @@ def default_configuration(size: Size = "quick", data: Data = "digits") -> Config
     return chosen
 
 
-def _require_positive(name: str, value: float) -> None:
+def from_json(kind: type[Settings], text: str) -> Settings:
+    """The settings of a kind, a frozen dataclass, that were written as JSON."""
+    stored: dict[str, Any] = json.loads(text)
+    known = {field.name for field in fields(cast(Any, kind))}
+    if unknown := set(stored) - known:
+        raise ValueError(
+            f"a configuration has no {sorted(unknown)}: it was written by another version of "
+            f"counterflow; known are {sorted(known)}"
+        )
+    for name, value in stored.items():
+        stored[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**stored)
+
+
+def require_positive(name: str, value: float) -> None:
+    """Raises unless a setting is a positive number."""
     if not (isfinite(value) and value > 0):
         raise ValueError(f"`{name}` must be positive, got {value:g}")
 
@@ -176,9 +173,30 @@ def _require_distinct(name: str, values: tuple[Any, ...]) -> None:
         raise ValueError(f"`{name}` must be one or more different values, got {values}")
 
 
-def _require_counts(name: str, values: tuple[int, ...], count: int) -> None:
+def require_counts(name: str, values: tuple[int, ...], count: int) -> None:
+    """Raises unless a setting is so many whole numbers that can be counted to."""
     if len(values) != count or not all(1 <= value <= MOST_STEPS for value in values):
         raise ValueError(
             f"`{name}` must be {count} whole number{'s'[: count != 1]} from 1 to {MOST_STEPS}, got "
             f"{values if count != 1 or len(values) != 1 else values[0]}"
+        )
+
+
+def require_rtol(rtol: float | None) -> None:
+    """Raises unless flows can be solved to a tolerance."""
+    if rtol is not None and not 1e-14 <= rtol <= 1e-2:
+        raise ValueError(
+            f"`rtol` must be from 1e-14, which double precision allows, to 0.01, got {rtol:g}"
+        )
+
+
+def require_orders(orders: tuple[int, ...], needed: set[int]) -> None:
+    """Raises unless orders are different, contain those that are compared, and are not too many."""
+    _require_distinct("orders", orders)
+    if not needed <= set(orders) <= set(range(_MOST_ORDERS)):
+        names = {0: "0 (gradient flow)", 1: "1 (the paper's equation of motion)"}
+        said = " and ".join(names[order] for order in sorted(needed))
+        raise ValueError(
+            f"`orders` must contain {said}, which others are compared with, and none below 0 or "
+            f"beyond {_MOST_ORDERS - 1}, got {orders}"
         )

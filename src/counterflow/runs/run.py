@@ -1,5 +1,6 @@
 """A run that is on disk, for reading: its configuration, its series, its results."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .analysis import Analysis
 from .configuration import Configuration
 from .store import StoreError, reading
 from .training import Training
@@ -65,7 +67,8 @@ class Run:
 
     Attributes:
         folder: Its folder.
-        configuration: Its configuration.
+        configuration: Its configuration: a `Configuration` of the paper's experiments, or the
+            `Analysis` of one's own problem.
         trainings: What is known of its trainings, by name.
         results: Its results that are not series, by name.
         result_seconds: How long each of these took.
@@ -73,7 +76,7 @@ class Run:
     """
 
     folder: Path
-    configuration: Configuration
+    configuration: Any
     trainings: Mapping[str, TrainingSeries]
     results: Mapping[str, Any]
     result_seconds: Mapping[str, float]
@@ -103,7 +106,7 @@ class Run:
                 cube[i, self.processes.index(process), : len(series)] = series
         over = ("training", "process", "record")
         settings = {
-            name: ("training", [getattr(one.training, name) for one in known], attributes)
+            name: ("training", [_number(getattr(one.training, name)) for one in known], attributes)
             for name, attributes in _SETTINGS.items()
         }
         return xarray.Dataset(
@@ -135,6 +138,10 @@ class Run:
         )
 
 
+def _number(value: float | int | None) -> float | int:
+    return np.nan if value is None else value
+
+
 _SETTINGS = {
     "learning_rate": {"long_name": "learning rate η", "units": "1"},
     "weight_decay": {"long_name": "weight decay λ", "units": "1"},
@@ -158,6 +165,11 @@ _QUANTITIES = {
 }
 
 
+def _configuration(text: str) -> Any:
+    kind = Analysis if "model" in json.loads(text) else Configuration
+    return kind.from_json(text)
+
+
 def open_run(path: str | Path) -> Run:
     """The run in a folder, as it is now, also while it is being written.
 
@@ -171,19 +183,18 @@ def open_run(path: str | Path) -> Run:
     store = reading(folder)
     try:
         try:
-            configuration = Configuration.from_json(store.header("configuration"))
+            configuration = _configuration(store.header("configuration"))
         except ValueError as error:
             raise StoreError(f"cannot read the run in {folder}: {error}") from error
         trainings = {}
         for name, known in store.trainings().items():
-            settings = known["settings"] | {"orders": tuple(known["settings"]["orders"])}
             count = known["records"]
             series = {}
             for key, at in store.series(name).items():
                 series[key] = np.full(count, np.nan)
                 series[key][list(at)] = list(at.values())
             trainings[name] = TrainingSeries(
-                training=Training(**settings),
+                training=Training.from_settings(known["settings"]),
                 steps=np.array(known["steps"][:count], dtype=int),
                 total=len(known["steps"]),
                 series=series,

@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -21,13 +19,11 @@ from ..solvers.requirements import require_records
 from ..solvers.trajectory import Status
 from .store import Store
 
-#: The layers of the paper's network whose charges are followed.
-SCALE_INVARIANT, TRANSLATION_INVARIANT = "hidden", "readout"
 # Sharpness takes about a hundred gradients: it is measured at so many records only.
 _SHARPNESS_RECORDS = 5
 _MEASURED = ("descent", "flow 0", "flow 1")
-# The tolerance of a flow, beside what its first omitted term amounts to, and at most.
-_SHARE, _COARSEST = 1e-3, 1e-4
+# The largest tolerance of a flow.
+_COARSEST = 1e-4
 # A flow far beyond the reach of its series would be stiff without end.
 _MAX_SOLVER_STEPS = 20_000
 
@@ -39,19 +35,24 @@ class Training:
     Attributes:
         learning_rate: The learning rate η.
         weight_decay: The weight decay λ.
-        seed: The seed of the initial weights.
+        seed: The seed of the initial weights, if there is one.
         steps: The steps of gradient descent.
         records: At how many of them it is compared and saved, after the start.
         orders: The orders γ of the flows.
-        predict: Whether gradient flow's error is also predicted.
-        restart: The step from which it is predicted once more.
+        predict: Whether errors are also predicted.
+        restart: The step from which they are predicted once more.
         rtol: The relative tolerance of the flows; by default far below the error of each.
         sharpness: Whether the sharpness along descent and the flows up to order 1 is measured.
+        predicted: Of which orders' flows errors are predicted.
+        method: How flows compute their velocity; by default the first counter term exactly, as in
+            the paper, and further ones from gradients alone, which is cheaper.
+        share: By default, the tolerance of a flow is this part of what its first omitted term
+            amounts to.
     """
 
     learning_rate: float
     weight_decay: float
-    seed: int
+    seed: int | None
     steps: int
     records: int
     orders: tuple[int, ...]
@@ -59,6 +60,9 @@ class Training:
     restart: int | None = None
     rtol: float | None = None
     sharpness: bool = True
+    predicted: tuple[int, ...] = (0,)
+    method: str | None = None
+    share: float = 1e-3
 
     @property
     def name(self) -> str:
@@ -66,7 +70,26 @@ class Training:
         # All digits: two learning rates may differ in the last.
         settings = (float(self.learning_rate), float(self.weight_decay))
         rate, decay = (repr(setting).removesuffix(".0") for setting in settings)
-        return f"η = {rate}, λ = {decay}, seed {self.seed}"
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"η = {rate}, λ = {decay}{seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is noted of it, as JSON values; of the settings added last, those that are set."""
+        found = asdict(self)
+        for field in fields(self)[-3:]:
+            if found[field.name] == field.default:
+                del found[field.name]
+        return found
+
+    @staticmethod
+    def from_settings(settings: dict[str, Any]) -> "Training":
+        """The training of which these settings were noted."""
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in settings.items()
+        }
+        return Training(**found)
 
     @property
     def record_steps(self) -> np.ndarray:
@@ -77,9 +100,13 @@ class Training:
     def lock_step(self, problem: Problem, params: PyTree) -> LockStep:
         """Descent and the flows at the start."""
         descent = GradientDescent(problem, self.learning_rate)
-        # The first counter term exactly, as in the paper; beyond, gradients alone are cheaper.
         flows = [
-            EquationOfMotion(problem, self.learning_rate, order, "taylor" if order < 2 else "orbit")
+            EquationOfMotion(
+                problem,
+                self.learning_rate,
+                order,
+                self.method or ("taylor" if order < 2 else "orbit"),
+            )
             for order in self.orders
         ]
         return LockStep(
@@ -87,10 +114,10 @@ class Training:
             flows,
             params,
             self.record_steps,
-            flow_tolerances(flows, params, self.rtol, None, _SHARE, _COARSEST),
+            flow_tolerances(flows, params, self.rtol, None, self.share, _COARSEST),
             None,
             _MAX_SOLVER_STEPS,
-            (0,) if self.predict else (),
+            self.predicted if self.predict else (),
             self.restart,
             estimate=False,
         )
@@ -129,6 +156,7 @@ def train(
     training: Training,
     problem: Problem,
     params: PyTree,
+    observables: Callable[[PyTree], dict[str, float]],
     store: Store,
     watch: Callable[[Update], None],
     stopping: Callable[[], bool],
@@ -140,13 +168,14 @@ def train(
         training: The training.
         problem: The problem, with its weight decay.
         params: The initial weights.
+        observables: What is measured of params at every record, by name.
         store: Where records are kept.
         watch: Called after each record.
         stopping: Asked after each record; if true, `Stopped` is raised.
         say: Called with what the user should know.
     """
     steps = training.record_steps
-    store.begin(training.name, asdict(training), steps.tolist())
+    store.begin(training.name, training.settings, steps.tolist())
     known = store.trainings()[training.name]
     if known["status"] != "running":
         return
@@ -196,19 +225,3 @@ def train(
 
 def _evaluations(run: LockStep) -> int:
     return sum(part.gradient_evaluations or 0 for part in run.statistics.values())
-
-
-def observables(params: PyTree) -> dict[str, float]:
-    """The charges of the symmetric layers: squared norm, and sum of weights with its length."""
-    return {name: float(value) for name, value in _observables(params).items()}
-
-
-@eqx.filter_jit
-def _observables(params: PyTree) -> dict[str, Any]:
-    readout = params[TRANSLATION_INVARIANT]
-    total = jnp.sum(readout)
-    return {
-        "squared_norm": jnp.sum(params[SCALE_INVARIANT] ** 2),
-        "sum_of_weights": total,
-        "perpendicular": jnp.abs(total) / jnp.sqrt(readout.size),
-    }

@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 
 from ...runs.run import Run
-from ...runs.training import SCALE_INVARIANT
 from ...solvers.trajectory import Status
 from ...symmetries.equilibrium import equilibrium
 from ...symmetries.fixed_point import equilibrium_angle
 from ...symmetries.scale import Scale
 from ..curves import STEP, scientific
-from ..experiment import Experiment, Setting
+from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding, Panel
+from ..paper.setting import SCALE_INVARIANT, PaperSetting
 
 # Windows in each half of the run; the first half is for the start to be forgotten.
 _WINDOWS = 20
 
 
-def compute(setting: Setting) -> dict[str, Any]:
+def compute(setting: PaperSetting) -> dict[str, Any]:
     """Averages of a long run over windows of steps, and over its second half."""
     configuration = setting.configuration
     rate, decay = configuration.learning_rates[0], configuration.weight_decays[0]

@@ -8,9 +8,10 @@ from jaxtyping import Array
 from ...problem.problem import Problem
 from ...runs.run import Run
 from ..curves import TIME, flow_name, order_role, scientific
-from ..experiment import Experiment, Setting
+from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding, Panel
 from ..plane import paths, read_paths
+from .setting import PaperSetting
 
 LEARNING_RATE, STEPS, START, ORDERS = 0.1, 90, (0.091, 1.0), (0, 1, 2)
 #: The part of the plane that is shown.
@@ -41,7 +42,7 @@ def level_set(value: float) -> list[np.ndarray]:
     return lines
 
 
-def compute(setting: Setting) -> dict[str, Any]:
+def compute(setting: PaperSetting) -> dict[str, Any]:
     """The paths of descent and of the flows."""
     del setting
     return paths(Problem(loss), START, LEARNING_RATE, STEPS, ORDERS)

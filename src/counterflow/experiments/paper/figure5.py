@@ -11,9 +11,10 @@ from jaxtyping import Array
 from ...problem.problem import Problem
 from ...runs.run import Run
 from ..curves import TIME, flow_name, order_role, scientific
-from ..experiment import Experiment, Setting
+from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding, Panel
 from ..plane import paths, read_paths
+from .setting import PaperSetting
 
 LEARNING_RATE, WEIGHT_DECAY, STEPS, START, ORDERS = 1.0, 0.25, 12, (0.5, 3.0), (0, 1, 2)
 
@@ -23,7 +24,7 @@ def loss(weights: Array) -> Array:
     return -jnp.array([0.8, 0.2]) @ jax.nn.log_softmax(weights)
 
 
-def compute(setting: Setting) -> dict[str, Any]:
+def compute(setting: PaperSetting) -> dict[str, Any]:
     """The paths of descent and of the flows."""
     del setting
     problem = Problem(loss, weight_decay=WEIGHT_DECAY)

@@ -1,0 +1,139 @@
+"""One's own problem, from a file that is named on the command line."""
+
+import contextlib
+import difflib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jaxtyping import PyTree
+
+from ..problem.problem import Problem
+from ..problem.requirements import at_the_door
+from .working import CommandError
+
+_EXPECTED = "a pair (problem, params), or a function without arguments that returns one"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One's own problem.
+
+    Attributes:
+        name: Where it comes from, as `my_model.py:problem`.
+        path: The file.
+        problem: The problem.
+        params: Its initial params.
+    """
+
+    name: str
+    path: Path
+    problem: Problem
+    params: PyTree
+
+    @property
+    def source(self) -> str:
+        """The text of the file."""
+        return self.path.read_text(encoding="utf-8")
+
+
+def load_model(named: str) -> Model:
+    """The problem that `FILE.py:NAME` names.
+
+    Raises:
+        CommandError: If there is none, or what the file does fails; with the file's own lines.
+    """
+    file, colon, attribute = named.rpartition(":")
+    if not (colon and file and attribute):
+        raise CommandError(
+            f"a model is named as FILE.py:NAME, such as my_model.py:problem, got {named!r}"
+            + (f": did you mean {named}:problem?" if named.endswith(".py") else "")
+        )
+    path = Path(file)
+    if not path.is_file():
+        near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = _nearest(path.name, near) or "`counterflow init` writes one to start from"
+        raise CommandError(f"there is no file {path}: {hint}")
+    with blaming(path):
+        module = _imported(path)
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        own = [name for name in names if not isinstance(getattr(module, name), ModuleType)]
+        hint = _nearest(attribute, own) or f"it has {', '.join(own) or 'nothing'}"
+        raise CommandError(f"{path} has no {attribute!r}: {hint}")
+    found = getattr(module, attribute)
+    with blaming(path):
+        if callable(found) and not isinstance(found, Problem):
+            found = found()
+        problem, params = _pair(found, named)
+        params = at_the_door(problem, params)
+    return Model(f"{path.name}:{attribute}", path, problem, params)
+
+
+@contextlib.contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """What fails inside, in lines of a user's file or by what it made, is told by those lines."""
+    try:
+        yield
+    except (CommandError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        told = _told(error, path)
+        if told is None:
+            raise
+        raise CommandError(told) from error
+
+
+def _imported(path: Path) -> ModuleType:
+    # A name of its own, so that a file called jax.py is not taken for what it imports.
+    name = f"counterflow_model_{path.stem}"
+    specification = importlib.util.spec_from_file_location(name, path.resolve())
+    if specification is None or specification.loader is None:
+        raise CommandError(f"{path} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(specification)
+    # As Python does for a script: the files beside it can be imported.
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def _pair(found: Any, named: str) -> tuple[Problem, PyTree]:
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Problem):
+        return found
+    got = "a Problem without params" if isinstance(found, Problem) else f"{type(found).__name__}"
+    if isinstance(found, tuple):
+        got = f"a tuple of {', '.join(type(one).__name__ for one in found) or 'nothing'}"
+    raise CommandError(f"{named} must be {_EXPECTED}, got {got}")
+
+
+def _told(error: BaseException, path: Path) -> str | None:
+    """An error by the user's own lines, the innermost last; nothing if they have no part in it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        line = (error.text or "").strip()
+        return f"{error.filename}, line {error.lineno}: {error.msg}\n    {line}"
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve().parent == path.resolve().parent
+    ]
+    if not own:
+        # What the library refuses, it explains; the rest is not for the user to mend.
+        return str(error) if isinstance(error, TypeError | ValueError) else None
+    lines = [
+        f"{path.parent / Path(frame.filename).name}, line {frame.lineno}, in {frame.name}\n"
+        f"    {frame.line}"
+        for frame in own
+    ]
+    return "\n".join(["an error in your file:", *lines, f"{type(error).__name__}: {error}"])
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -1,0 +1,1 @@
+"""What is asked about one's own problem, one question per file."""

@@ -1,0 +1,66 @@
+"""Up to which learning rate does gradient flow follow descent?"""
+
+from typing import Any
+
+from ...errors.learning_rate_bound import learning_rate_bound
+from ...problem.tree import norm
+from ...runs.run import Run
+from ..curves import scientific
+from ..experiment import Experiment
+from ..finding import Claim, Finding, Table
+from .setting import OwnSetting
+
+_KINDS = {"local": "local (the paper's Corollary 4.2)", "propagated": "propagated"}
+
+
+def _bounds(setting: OwnSetting) -> dict[str, Any]:
+    analysis = setting.configuration
+    tolerance = analysis.tolerance * float(norm(setting.params))
+    found: dict[str, Any] = {"tolerance": tolerance}
+    for kind in _KINDS:
+        try:
+            bound = learning_rate_bound(
+                setting.problem,
+                setting.params,
+                steps=analysis.steps,
+                tolerance=tolerance,
+                kind=kind,
+                method=analysis.method or "taylor",
+            )
+        except (ValueError, RuntimeError) as error:
+            found[kind] = {"reason": str(error)}
+        else:
+            found[kind] = {"learning_rate": bound.learning_rate, "doubt": bound.uncertainty}
+    return found
+
+
+def _finding(run: Run) -> Finding:
+    analysis, known = run.configuration, run.results["learning-rate bounds"]
+    rate = analysis.learning_rate
+    claims, rows = [], []
+    for kind, name in _KINDS.items():
+        bound = known[kind].get("learning_rate")
+        doubt = known[kind].get("doubt")
+        said = known[kind].get("reason") or f"η = {rate:g}, the bound is {scientific(bound)}"
+        said += "" if doubt is None else f", the error behind it known to {doubt:.0%}"
+        claims.append(
+            Claim(
+                f"the learning rate is within the {kind} bound for {analysis.steps:,} steps and an "
+                f"error of {analysis.tolerance:g} ‖θ_0‖",
+                said,
+                bound is not None and rate <= bound,
+            )
+        )
+        rows.append((name, "none" if bound is None else f"{bound:.3g}"))
+    return Finding(
+        "learning_rates",
+        "Learning-rate bounds",
+        "The learning rate up to which gradient flow stays within the tolerance of descent, over "
+        "the same number of steps. The local bound adds up local errors and knows nothing of how "
+        "they grow: a real run may break it. The propagated bound accounts for that.",
+        tuple(claims),
+        table=Table(("bound", "learning rate"), tuple(rows)),
+    )
+
+
+EXPERIMENT = Experiment("learning_rates", _finding, results={"learning-rate bounds": _bounds})

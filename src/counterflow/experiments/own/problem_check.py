@@ -1,0 +1,34 @@
+"""Does the theory apply to the problem?"""
+
+from dataclasses import asdict
+from typing import Any
+
+from ...runs.run import Run
+from ..experiment import Experiment
+from ..finding import Claim, Finding
+from .setting import OwnSetting
+
+
+def _checks(setting: OwnSetting) -> list[dict[str, Any]]:
+    return [asdict(check) for check in setting.checks]
+
+
+def _finding(run: Run) -> Finding:
+    order = max(run.configuration.orders)
+    return Finding(
+        "problem",
+        "The problem",
+        f"Whether what the theory asks for up to order {order} is there, as `cf.check_problem` "
+        "measured it at the initial params.",
+        tuple(
+            Claim(
+                check["name"],
+                ("a warning: " if check["level"] == "warning" else "") + check["message"],
+                check["level"] != "failure",
+            )
+            for check in run.results["checks"]
+        ),
+    )
+
+
+EXPERIMENT = Experiment("problem", _finding, results={"checks": _checks})

@@ -1,0 +1,99 @@
+"""What is trained: one's own problem from its initial params."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...counter_terms.checks.check_problem import check_problem
+from ...counter_terms.checks.questions import Check
+from ...problem.problem import Problem
+from ...runs.analysis import Analysis
+from ...runs.training import Training
+from ...symmetries.find_symmetries import FoundSymmetries, find_symmetries
+from ...symmetries.symmetry import Symmetry
+from ..experiment import Setting
+
+# Without these, nothing that is computed would mean anything.
+_FATAL = ("params", "finite", "determinism", "gradient")
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSetting(Setting):
+    """One's own problem.
+
+    Attributes:
+        configuration: What is asked about it.
+        problem: The problem, with its weight decay.
+        params: Its initial params.
+    """
+
+    configuration: Analysis
+    problem: Problem
+    params: PyTree
+
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """Whether the theory applies, up to the largest order asked for.
+
+        Raises:
+            ValueError: If nothing that is computed would mean anything.
+        """
+        order = max(self.configuration.orders)
+        checks = check_problem(self.problem, self.params, order).checks
+        fatal = [one for one in checks if one.level == "failure" and one.name in _FATAL]
+        if fatal:
+            said = "; ".join(f"{one.name}: {one.message}" for one in fatal)
+            raise ValueError(f"the theory does not apply to {self.configuration.model}: {said}")
+        return checks
+
+    @cached_property
+    def symmetries(self) -> FoundSymmetries:
+        """The symmetries of the problem."""
+        return find_symmetries(self.problem, self.params)
+
+    def start(self, training: Training) -> tuple[Problem, PyTree]:
+        """The problem and its initial params."""
+        del training
+        return self.problem, self.params
+
+    def observables(self, params: PyTree) -> dict[str, float]:
+        """The charges of the symmetric layers, each summed over its units."""
+        return {
+            charge_name(repr(symmetry)): float(_charge(symmetry, params))
+            for symmetry in self.symmetries
+        }
+
+
+def charge_name(symmetry: str) -> str:
+    """What the charge of a symmetry is called among the quantities of a run."""
+    return f"charge of {symmetry}"
+
+
+@eqx.filter_jit
+def _charge(symmetry: Symmetry, params: PyTree) -> Array:
+    return jnp.sum(symmetry.charge(params))
+
+
+def training_of(analysis: Analysis) -> Training:
+    """The one training of an analysis: descent, its flows, and the predictions of their errors."""
+    return Training(
+        learning_rate=analysis.learning_rate,
+        weight_decay=analysis.weight_decay,
+        seed=None,
+        steps=analysis.steps,
+        records=analysis.records,
+        orders=analysis.orders,
+        predict=True,
+        rtol=analysis.rtol,
+        predicted=analysis.orders,
+        method=analysis.method,
+        share=1e-4,
+    )
+
+
+def trainings_of(analysis: Analysis) -> tuple[Training, ...]:
+    """The trainings of an analysis: the one there is."""
+    return (training_of(analysis),)
