@@ -16,6 +16,7 @@ from counterflow.data import mnist as mnist_module
 from counterflow.data.digits import digits
 from counterflow.data.mnist import File, Source
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform
+from counterflow.runs.run import open_run
 
 PROVED = set()
 
@@ -35,7 +36,7 @@ def shown_help(*command, capsys):
 
 def test_every_option_in_help_is_tested_here(capsys):
     commands = re.findall(r"• (\w+)", shown_help(capsys=capsys))
-    assert commands == ["reproduce", "report", "export", "version"]
+    assert commands == ["reproduce", "run", "init", "report", "export", "version"]
     option = re.compile(r"^[^\w\n-]*(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
     shown = {
         f"{command} {name}"
@@ -366,3 +367,87 @@ def test_export_goes_where_its_folder_says(figure2, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
     assert all(path.is_file() for path in paths)
     assert not (figure2.folder / "series.csv").exists()
+
+
+# --- one's own problem ---------------------------------------------------------------------------
+
+OWN = """
+import jax.numpy as jnp
+
+import counterflow as cf
+
+problem = cf.Problem(lambda theta: jnp.sum(theta**4) / 4, weight_decay=0.1), jnp.array([1.0, 0.5])
+"""
+FEW = {"--learning-rate": "0.1", "--steps": "6", "--records": "3", "--orders": "0 1"}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Runs an analysis with options other than those of all tests here."""
+    place = tmp_path_factory.mktemp("own")
+    (place / "own.py").write_text(OWN, encoding="utf-8")
+
+    def run(folder="runs", quiet=True, **changed):
+        options = FEW | {f"--{name.replace('_', '-')}": value for name, value in changed.items()}
+        words = [word for name, value in options.items() for word in (name, *value.split())]
+        command = ["run", f"{place / 'own.py'}:problem", *words, "--folder", str(place / folder)]
+        assert main([*command, *(["--quiet"] if quiet else [])]) == 0
+        made = max((place / folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        return open_run(made)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def usual(own):
+    return own()
+
+
+def only(run):
+    (known,) = run.trainings.values()
+    return known
+
+
+@effect_of("run --learning-rate", "run --steps", "run --records")
+def test_the_settings_of_a_run_are_those_of_descent(own, usual):
+    assert only(usual).steps.tolist() == [0, 2, 4, 6]
+    changed = only(own(learning_rate="0.2", steps="9", records="9"))
+    assert changed.steps.tolist() == list(range(10))
+    theta = np.array([1.0, 0.5])
+    for loss in changed("descent", "loss"):
+        assert loss == pytest.approx(np.sum(theta**4) / 4, rel=1e-12)
+        theta = theta - 0.2 * (theta**3 + 0.1 * theta)
+
+
+@effect_of("run --orders", "run --method")
+def test_the_orders_and_the_method_of_a_run_are_those_of_its_flows(own, usual):
+    assert usual.processes == ("descent", "flow 0", "flow 1")
+    changed = own(orders="0 2 1", method="orbit")
+    assert changed.processes == ("descent", "flow 0", "flow 1", "flow 2")
+    # At order one, `orbit` takes one gradient more, `taylor` a product with the Hessian.
+    exact, orbit = (only(run).flow(1, "error")[-1] for run in (usual, changed))
+    assert exact != pytest.approx(orbit, rel=1e-2)
+
+
+@effect_of("run --tolerance", "run --rtol")
+def test_tolerances_are_those_of_bounds_and_of_flows(own, usual):
+    changed = own(tolerance="0.03", rtol="1e-3")
+    bounds = [
+        run.results["learning-rate bounds"]["propagated"]["learning_rate"]
+        for run in (usual, changed)
+    ]
+    assert bounds[1] > 1.3 * bounds[0]
+    costs = [only(run).statistics["flow 0"]["gradient_evaluations"] for run in (usual, changed)]
+    assert costs[1] < costs[0]
+
+
+@effect_of("run --folder", "run --quiet")
+def test_the_folder_of_a_run_and_what_is_printed(own, usual, capsys):
+    capsys.readouterr()
+    made = own("elsewhere", quiet=False)
+    assert made.folder.parent.name == "elsewhere"
+    assert made.folder.name == usual.folder.name
+    assert_same_series(made, usual)
+    assert "[1/" in capsys.readouterr().out
+    own("quiet")
+    assert "[1/" not in capsys.readouterr().out
