@@ -391,6 +391,38 @@ def test_custom_reverse_derivatives_inside_a_loss():
     assert zoo.distance(terms, (1.5 * VECTOR**5, 3.5 * VECTOR**7)) < 1e-13
 
 
+# --- loops ----------------------------------------------------------------------------------
+
+
+def late(x):
+    """The carry starts constant; its second part varies from the second turn on."""
+    turn = lambda c, y: ((jnp.sin(c[0]) * y, c[0] + c[1], c[2]), (c[1] * c[2], c[2] > 0))  # noqa: E731
+    (_, last, _), (each, _) = lax.scan(turn, (0.5, 0.3, 0.7), x**2, reverse=True)
+    return last, each
+
+
+LOOPS = {
+    "collected": lambda x: lax.scan(lambda c, y: (jnp.sin(c) * y, c), x[0], x)[1],
+    "integers": lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) * x + i, x),
+    "late": late,
+    "gradient": jax.grad(lambda x: jnp.sum(lax.map(lambda s: jnp.sin(s * x[0]) * s, x**2))),
+    "nested": lambda x: lax.map(lambda s: jnp.sum(lax.map(lambda r: jnp.sin(r * s), x)), x),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_carry_their_coefficients_along(name):
+    assert_series_agree(LOOPS[name], VECTOR, SLOPES)  # and warnings are errors
+
+
+def test_an_operation_in_a_loop_is_told_once():
+    problem = cf.Problem.from_gradient(lambda x: lax.map(lambda y: jnp.asinh(y * x[0]) * y, x))
+    with pytest.warns(UserWarning, match="'asinh'") as told:
+        terms = cf.counter_terms(problem, VECTOR, 3)
+    assert len(told) == 1
+    assert zoo.distance(terms[:2], cf.counter_terms(problem, VECTOR, 2, method="lie")) < 1e-13
+
+
 # --- the fallback ---------------------------------------------------------------------------
 
 
@@ -399,7 +431,6 @@ def while_loop(x):
 
 
 FALLBACKS = {
-    "scan": lambda x: lax.scan(lambda c, y: (jnp.sin(c) * y, c), x[0], x)[1],
     "cond": lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x),
     "sort": lambda x: lax.sort(jnp.sin(5 * x)),
     "cumlogsumexp": lambda x: lax.cumlogsumexp(jnp.sin(x)),
@@ -412,7 +443,6 @@ FALLBACKS = {
 # Those that carry integers along: a counter, a permutation, pivots.
 INTEGER_FALLBACKS = {
     "while": while_loop,
-    "scan": lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) * x + i, x),
     "sort": lambda x: lax.sort((jnp.sin(5 * x), jnp.arange(4)), num_keys=1)[0],
     "top_k": lambda x: lax.top_k(jnp.sin(5 * x), 3)[0],
     "lu": lambda x: lax.linalg.lu(jnp.eye(4) + jnp.outer(x, x))[0],
@@ -441,8 +471,8 @@ def test_an_operation_without_a_rule_may_carry_integers(name):
 
 
 def test_counter_terms_through_the_fallback():
-    problem = cf.Problem.from_gradient(FALLBACKS["scan"])
-    with pytest.warns(UserWarning, match="'scan'") as told:
+    problem = cf.Problem.from_gradient(FALLBACKS["cumprod"])
+    with pytest.warns(UserWarning, match="'cumprod'") as told:
         taylor = cf.counter_terms(problem, VECTOR, 3)  # a backward and a forward orbit
     assert len(told) == 1
     assert zoo.distance(taylor[:2], cf.counter_terms(problem, VECTOR, 2, method="lie")) < 1e-13

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal, Primitive
+from jax.extend.core import Literal, Primitive, jaxpr_as_fun
 from jaxtyping import PyTree
 
 from .taylor_rules import CONSTANT, CONSTANT_INPUTS, RULES, Coefficients, Rule, nested
@@ -223,4 +223,56 @@ def _through_derivative(degree, operation, inputs, output, memory):
     return jax.tree.map(lambda t: t / degree, memory["series"].extend((before, directions)))
 
 
-_RULES = RULES | {"custom_jvp_call": _through_derivative}
+def _scan(degree, operation, inputs, output, memory):
+    """A rule for loops: all coefficients up to the degree go round together."""
+    del output
+    body, constants = operation.params["jaxpr"], operation.params["num_consts"]
+    carried = slice(constants, constants + operation.params["num_carry"])
+    varies = _varying_in_loop(body.jaxpr, [len(x) > 1 for x in inputs], carried)
+
+    def extended(x, varies):
+        zeros = [jnp.zeros_like(x[0])] * degree
+        return [x[0], *(x[1 : degree + 1] or zeros)] if varies else x[:1]
+
+    inputs = [extended(x, v) for x, v in zip(inputs, varies, strict=True)]
+
+    def turn(carry, each):
+        here = [*inputs[:constants], *carry, *each]
+
+        def function(values):
+            values = iter(values)
+            return jaxpr_as_fun(body)(
+                *(next(values) if v else x[0] for x, v in zip(here, varies, strict=True))
+            )
+
+        moving = [x for x, v in zip(here, varies, strict=True) if v]
+        mode = TaylorMode(function, [x[0] for x in moving], told=memory["told"])
+        series = mode.begin()
+        rows = [series.extend([x[d] for x in moving]) for d in range(1, degree + 1)]
+        results = [list(x) for x in zip(mode.value, *rows, strict=True)]
+        after, collected = results[: len(carry)], results[len(carry) :]
+        after = [x if v else x[:1] for x, v in zip(after, varies[carried], strict=True)]
+        return after, [x[degree] for x in collected]
+
+    options = {name: operation.params[name] for name in ("length", "reverse", "unroll")}
+    carry, collected = jax.lax.scan(turn, inputs[carried], inputs[carried.stop :], **options)
+    return [x[degree] if len(x) > 1 else jnp.zeros_like(x[0]) for x in carry] + collected
+
+
+def _varying_in_loop(jaxpr: Any, varies: list[bool], carried: slice) -> list[bool]:
+    """Which inputs of a loop's body vary: a carry does where its start or its next value does."""
+    while True:
+        reached = {variable for variable, v in zip(jaxpr.invars, varies, strict=True) if v}
+        reads = lambda atom: not isinstance(atom, Literal) and atom in reached  # noqa: E731, B023
+        for equation in jaxpr.eqns:
+            if any(map(reads, equation.invars)):
+                numbers = (x for x in equation.outvars if jnp.issubdtype(x.aval.dtype, jnp.inexact))
+                reached.update(numbers)
+        after = map(reads, jaxpr.outvars[: carried.stop - carried.start])
+        carry = [a or b for a, b in zip(varies[carried], after, strict=True)]
+        if carry == varies[carried]:
+            return varies
+        varies = [*varies[: carried.start], *carry, *varies[carried.stop :]]
+
+
+_RULES = RULES | {"custom_jvp_call": _through_derivative, "scan": _scan}
