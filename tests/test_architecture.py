@@ -24,7 +24,7 @@ COLUMNS = (
     ("dynamics",),
     ("solvers",),
     ("errors", "symmetries"),
-    ("data", "networks"),
+    ("data", "networks", "equinox", "flax"),
     ("runs",),
     ("experiments",),
     ("report",),

@@ -106,6 +106,7 @@ LINEAR = {
     "add": lambda x: jnp.sin(x) + Y + x,
     "sub": lambda x: Y - jnp.sin(x) - x,
     "add_any": lambda x: add_any_p.bind(jnp.sin(x), x),
+    "psum": jax.vmap(lambda row: lax.psum(jnp.sin(row), "rows") * row, axis_name="rows"),
     "reduce_sum": lambda x: jnp.sum(jnp.sin(x), axis=1),
     "cumsum": lambda x: lax.cumsum(jnp.sin(x), axis=1, reverse=True),
     "reshape": lambda x: jnp.sin(x).reshape(2, 8),

@@ -94,7 +94,7 @@ def _linear(*varying: int) -> Rule:
 rule_for(
     *"neg add sub add_any reduce_sum cumsum reshape transpose broadcast_in_dim squeeze slice pad "
     "concatenate stack unstack split tile rev convert_element_type copy reduce_precision "
-    "reduce_window_sum sharding_constraint optimization_barrier "
+    "reduce_window_sum sharding_constraint optimization_barrier psum "
     "real imag complex conj fft".split()
 )(_linear())
 rule_for("dynamic_slice", "select_and_gather_add", "select_and_scatter_add")(_linear(0))

@@ -47,12 +47,17 @@ def require_weight_decay(value: Any) -> Any:
     return value
 
 
-def require_order(value: Any, name: str, meaning: str) -> int:
-    """The value as an `int`; raises unless it is an integer of at least 0."""
+def require_order(value: Any, name: str, meaning: str, least: int = 0) -> int:
+    """The value as an `int`; raises unless it is an integer of at least 0, or `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(
             f"`{name}` must be an integer, got {value!r} of type {type(value).__name__}: {meaning}"
         )
-    if value < 0:
-        raise ValueError(f"`{name}` must be at least 0, got {value}: {meaning}")
+    if value < least:
+        raise ValueError(f"`{name}` must be at least {least}, got {value}: {meaning}")
     return int(value)
+
+
+def require_size(value: Any, name: str, meaning: str) -> int:
+    """The value as an `int`; raises unless it is an integer of at least 1."""
+    return require_order(value, name, meaning, least=1)

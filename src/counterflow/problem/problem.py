@@ -1,18 +1,20 @@
 """A training problem: a loss or a vector field, its data and its weight decay."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .chunks import chunks_of
+from .function import describe, require_function, require_scalar
+from .model import ModelLoss
 from .noun import noun, set_fields, static
-from .numbers import require_weight_decay
-from .tree import add_scaled, named_leaves
+from .numbers import require_size, require_weight_decay
+from .samples import as_arrays, require_pair
+from .tree import add_scaled
 
 
 @noun
@@ -44,9 +46,15 @@ class Problem:
     weight_decay: Any
 
     def __init__(self, loss: Callable[..., Any], data: PyTree = None, weight_decay: Any = 0.0):
-        _require_function(loss, "gradient" if isinstance(loss, _VectorField) else "loss", data)
+        is_field = isinstance(loss, _VectorField)
+        require_function(
+            loss.function if is_field else loss,
+            "gradient" if is_field else "loss",
+            "params" if data is None else "params, data",
+            "pass `data=…` if it takes data" if data is None else "it must take the data second",
+        )
         weight_decay = require_weight_decay(weight_decay)
-        set_fields(self, function=loss, data=_as_arrays(data), weight_decay=weight_decay)
+        set_fields(self, function=loss, data=as_arrays(data), weight_decay=weight_decay)
 
     @classmethod
     def from_gradient(
@@ -66,6 +74,71 @@ class Problem:
         """
         return cls(_VectorField(gradient), data, weight_decay)
 
+    @classmethod
+    def from_model(
+        cls,
+        apply: Callable[..., Any],
+        loss: Callable[..., Any],
+        data: tuple[PyTree, PyTree],
+        weight_decay: Any = 0.0,
+    ) -> "Problem":
+        """The problem of a model `apply(params, inputs)` and a loss of its outputs.
+
+        Flax Linen modules come this way, `from_model(module.apply, …)` with the params of
+        `module.init`. A problem built again from the same functions is not compiled again.
+
+        Args:
+            apply: The outputs for all inputs at once, `apply(params, inputs)`.
+            loss: `loss(outputs, targets)`, such as optax's: one number, or numbers along the
+                leading axes of the outputs (one per sample; one per sample and output), of which
+                the mean over everything is taken.
+            data: The pair `(inputs, targets)`, arrays or pytrees of arrays with as many samples.
+            weight_decay: The λ ≥ 0 of `g = ∇f + λθ`.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import counterflow as cf
+            >>> line = lambda params, x: params["slope"] * x + params["offset"]
+            >>> square = lambda outputs, targets: (outputs - targets) ** 2
+            >>> data = jnp.array([0.0, 1.0]), jnp.array([1.0, 2.0])
+            >>> problem = cf.Problem.from_model(line, square, data)
+            >>> problem.loss({"slope": jnp.array(1.0), "offset": jnp.array(0.5)})
+            Array(0.25, dtype=float64)
+        """
+        return cls(ModelLoss(apply, loss), require_pair(data), weight_decay)
+
+    @classmethod
+    def from_chunks(
+        cls, loss: Callable[..., Any], data: PyTree, chunk_size: int, weight_decay: Any = 0.0
+    ) -> "Problem":
+        """The problem of a full batch that is too large for memory in one piece.
+
+        Loss and derivatives are the means over all samples, computed one chunk after another: to
+        rounding, the same numbers as in one piece. That takes a loss per sample. What mixes the
+        samples of a chunk, such as batch normalization, would be another problem and is refused.
+
+        Args:
+            loss: `loss(params, chunk)`, the mean over the samples of a chunk.
+            data: Any pytree of arrays that number the samples along their first axis; a chunk is a
+                slice of each. If one is a `numpy.memmap`, all stay where they are, and each chunk
+                is read when it is needed.
+            chunk_size: The number of samples of a chunk; the last one may be smaller.
+            weight_decay: The λ ≥ 0 of `g = ∇f + λθ`.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import counterflow as cf
+            >>> def loss(theta, chunk):
+            ...     return jnp.mean((chunk - theta) ** 2)
+            >>> problem = cf.Problem.from_chunks(loss, jnp.arange(10.0), chunk_size=4)
+            >>> problem.gradient(jnp.array(4.0))
+            Array(-1., dtype=float64)
+        """
+        require_function(loss, "loss", "params, chunk", "it must take a chunk of the data second")
+        size = require_size(chunk_size, "chunk_size", "the number of samples of a chunk")
+        function, data = chunks_of(loss, as_arrays(data), size)
+        return cls(function, data, weight_decay)
+
     @property
     def has_loss(self) -> bool:
         """Whether the problem was given by a loss, not by a vector field."""
@@ -82,13 +155,7 @@ class Problem:
                 "a problem given by `Problem.from_gradient` has no loss, only a gradient; "
                 "use `Problem(loss, …)` where the vector field is the gradient of a loss"
             )
-        value = self.evaluate(params)
-        if not _is_scalar(value):
-            raise ValueError(
-                "`loss` must return one float (a scalar array), got "
-                f"{_describe(value)}: take the mean or the sum over the samples"
-            )
-        return value
+        return require_scalar(self.evaluate(params))
 
     def gradient(self, params: PyTree) -> PyTree:
         """The gradient with weight decay, `g(θ) = ∇f(θ) + λθ`, shaped like `params`."""
@@ -127,44 +194,6 @@ class _VectorField:
         return self.function(*arguments)
 
 
-def _as_arrays(data: PyTree) -> PyTree:
-    """Plain numbers become arrays, so that `jit` does not compile anew for each of them."""
-    for path, leaf in named_leaves(data).items():
-        if not (hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float)):
-            raise TypeError(
-                f"`data` must be a pytree of arrays, but the leaf {path} is a "
-                f"{type(leaf).__name__}: what is no array belongs into the function"
-            )
-    return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, (bool, int, float)) else x, data)
-
-
-def _require_function(function: Any, name: str, data: PyTree) -> None:
-    arguments = "params" if data is None else "params, data"
-    function = function.function if isinstance(function, _VectorField) else function
-    if not callable(function):
-        raise TypeError(
-            f"`{name}` must be a function {name}({arguments}), got {type(function).__name__}"
-        )
-    try:
-        hash(function)
-    except TypeError:
-        raise TypeError(
-            f"`{name}` must be hashable, got a {type(function).__name__} that is not: if it holds "
-            "arrays, pass them as `params` or `data` instead"
-        ) from None
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # built-in functions have no signature
-        return
-    try:
-        signature.bind(*arguments.split(", "))
-    except TypeError:
-        hint = "pass `data=…` if it takes data" if data is None else "it must take the data second"
-        raise TypeError(
-            f"`{name}` must accept {name}({arguments}), got the signature {signature}: {hint}"
-        ) from None
-
-
 def _require_alike(gradient: PyTree, params: PyTree) -> None:
     if jax.tree.structure(gradient) != jax.tree.structure(params):
         raise ValueError(
@@ -176,18 +205,5 @@ def _require_alike(gradient: PyTree, params: PyTree) -> None:
         if jnp.shape(ours) != jnp.shape(theirs) or not same_dtype:
             raise ValueError(
                 "the gradient must have the shapes and dtypes of params, "
-                f"{_describe(ours)}, got {_describe(theirs)}"
+                f"{describe(ours)}, got {describe(theirs)}"
             )
-
-
-def _is_scalar(value: Any) -> bool:
-    is_array = isinstance(value, jax.Array | np.ndarray | np.generic | float)
-    return (
-        is_array and jnp.shape(value) == () and jnp.issubdtype(jnp.result_type(value), jnp.floating)
-    )
-
-
-def _describe(value: Any) -> str:
-    if not hasattr(value, "shape"):
-        return f"a value of type {type(value).__name__}"
-    return f"an array of shape {jnp.shape(value)} and dtype {jnp.result_type(value)}"

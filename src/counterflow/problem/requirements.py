@@ -8,14 +8,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from .chunks import Chunks
 from .problem import Problem
-from .tree import inside_transformation, is_concrete, is_finite, named_leaves
+from .tree import (
+    add_scaled,
+    inside_transformation,
+    is_concrete,
+    is_finite,
+    named_leaves,
+    norm,
+    rounding_of,
+    weighted_sum,
+)
 
 # Above this size a closed-over array is worth a word: as a constant of a compiled program it slows
 # compilation down, from seconds to minutes at some hundred megabytes.
 LARGE_CLOSURE_BYTES = 2**20
+
+# On how many samples a loss given per chunk is tried: few, so that what mixes them shows.
+_TRIED_SAMPLES = 64
 
 
 def as_params(params: PyTree) -> PyTree:
@@ -51,6 +64,32 @@ def as_params(params: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.result_type(leaf)), params)
 
 
+def as_model_params(params: PyTree, remedy: str) -> PyTree:
+    """The params of a model as JAX arrays, as `as_params`; single precision is told.
+
+    Args:
+        params: The params, found in the model.
+        remedy: What else it takes to make a model of this kind in double precision.
+    """
+    params = as_params(params)
+    told = single_precision(params)
+    if told is not None:
+        warnings.warn(f"the params are {told}; {remedy}", stacklevel=3)
+    return params
+
+
+def single_precision(params: PyTree) -> str | None:
+    """What is lost with params that are not in double precision and what to do, if they are not."""
+    names = sorted({leaf.dtype.name for leaf in jax.tree.leaves(params)})
+    if names == ["float64"]:
+        return None
+    return (
+        f"{' and '.join(names)}: relative rounding is {rounding_of(params):.2g}, and what an order "
+        "adds to the velocity is lost where it is smaller, often from the second counter term on; "
+        'use `jax.config.update("jax_enable_x64", True)` before making params and data'
+    )
+
+
 def require_problem(problem: Problem) -> Problem:
     """The problem; raises unless it is a `Problem`."""
     if not isinstance(problem, Problem):
@@ -71,7 +110,9 @@ def at_the_door(problem: Problem, params: PyTree) -> PyTree:
     params = as_params(params)
     if not is_concrete((problem, params)) or inside_transformation():
         return params
+    _require_one_place(problem, params)
     _tell_large_closure(problem, params)
+    require_loss_per_sample(problem, params)
     loss, finite = _evaluate(problem, params)
     if loss is not None and not np.isfinite(loss):
         raise ValueError(
@@ -89,6 +130,73 @@ def at_the_door(problem: Problem, params: PyTree) -> PyTree:
 def _evaluate(problem: Problem, params: PyTree):
     loss = problem.loss(params) if problem.has_loss else None
     return loss, is_finite(problem.gradient(params))
+
+
+def _require_one_place(problem: Problem, params: PyTree) -> None:
+    # Only arrays that were put somewhere stay there; JAX moves the others by itself.
+    places = {
+        f"`{name}`{'' if path == '(the only leaf)' else path}": leaf.sharding.device_set
+        for name, tree in (("params", params), ("data", problem.data))
+        for path, leaf in named_leaves(tree).items()
+        if isinstance(leaf, jax.Array) and leaf.committed
+    }
+    for path, place in places.items():
+        first = next(iter(places))
+        if place != places[first]:
+            raise ValueError(
+                f"params and data must lie on the same devices, but {first} lies on "
+                f"{_listed(places[first])} and {path} on {_listed(place)}: move one of them, "
+                "`params = jax.device_put(params, device)`"
+            )
+
+
+def _listed(devices: set[Any]) -> str:
+    return ", ".join(sorted(map(str, devices)))
+
+
+def require_loss_per_sample(problem: Problem, params: PyTree) -> None:
+    """Raises where a loss given per chunk is not the mean over the samples of the chunk."""
+    function = problem.function
+    if not isinstance(function, Chunks):
+        return
+    most = min(max(function.size, 2), _TRIED_SAMPLES, function.count(problem.data))
+    if most < 2:
+        return
+    loss, off_loss, gradient, off_gradient = map(float, _halves(problem, params, most // 2))
+    tolerance = 1e-6 if rounding_of(params) < 1e-10 else 1e-2
+    # Not NaN, which is told by itself.
+    if off_loss > tolerance * loss or off_gradient > tolerance * gradient:
+        raise ValueError(
+            "`loss` must be the mean over the samples of a chunk, but on "
+            f"{2 * (most // 2)} samples it differs from the mean over their two halves: by "
+            f"{off_loss / max(loss, 1e-300):.1g} of its value, its gradient by "
+            f"{off_gradient / max(gradient, 1e-300):.1g}. Take the mean, not the sum; and what "
+            "mixes samples, such as batch normalization, needs the full batch in one piece: "
+            "`Problem(loss, data)`"
+        )
+
+
+@eqx.filter_jit
+def _halves(problem: Problem, params: PyTree, half: int) -> tuple[Array, Array, Array, Array]:
+    """The sizes of a loss and of its gradient on few samples, each with its distance from halves.
+
+    With a rounding error of the loss added to the gradient's size, as it may vanish.
+    """
+    function = problem.function
+    assert isinstance(function, Chunks)
+    parts = [
+        jax.value_and_grad(function.mean)(params, problem.data, start, size)
+        for start, size in ((0, 2 * half), (0, half), (half, half))
+    ]
+    (loss, gradient), (first, first_gradient), (second, second_gradient) = parts
+    mean = weighted_sum((0.5, 0.5), (first_gradient, second_gradient))
+    sizes = jnp.abs(first) + jnp.abs(second)
+    return (
+        sizes,
+        jnp.abs(loss - (first + second) / 2),
+        norm(first_gradient) + norm(second_gradient) + rounding_of(params) * sizes,
+        norm(add_scaled(gradient, -1, mean)),
+    )
 
 
 def closure_bytes(problem: Problem, params: PyTree) -> int:

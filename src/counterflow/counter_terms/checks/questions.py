@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...problem.problem import Problem
-from ...problem.requirements import LARGE_CLOSURE_BYTES, closure_bytes
+from ...problem.requirements import LARGE_CLOSURE_BYTES, closure_bytes, single_precision
 from ...problem.tree import is_finite, rounding_of
 from .agreement import asymmetry, gradient_error, try_methods
 from .smoothness import (
@@ -56,16 +56,8 @@ def reason_for(error: Exception) -> str:
 
 def check_dtype(params: PyTree) -> Check:
     """Whether the params are in double precision, and what it costs if not."""
-    names = sorted({leaf.dtype.name for leaf in jax.tree.leaves(params)})
-    if names == ["float64"]:
-        return Check("dtype", "ok", "float64")
-    return Check(
-        "dtype",
-        "warning",
-        f"{' and '.join(names)}: relative rounding is {rounding_of(params):.2g}, and what an order "
-        "adds to the velocity is lost where it is smaller, often from the second counter term on; "
-        'use `jax.config.update("jax_enable_x64", True)` before making params and data',
-    )
+    told = single_precision(params)
+    return Check("dtype", "ok", "float64") if told is None else Check("dtype", "warning", told)
 
 
 def check_closure(problem: Problem, params: PyTree) -> Check:
