@@ -337,3 +337,36 @@ def test_large_data_and_small_closures_are_not_told(problem):
         warnings.simplefilter("error")
         (term,) = cf.counter_terms(problem, jnp.array([0.5]), 1)
     np.testing.assert_allclose(term, 1.5 * 0.5**5, rtol=1e-14)
+
+
+# --- devices --------------------------------------------------------------------------------
+
+
+def test_params_and_data_on_different_devices_are_told_and_move_by_themselves_if_they_may():
+    program = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax, jax.numpy as jnp, numpy as np
+        import counterflow as cf
+
+        first, second = jax.devices()
+        params = {"w": jax.device_put(jnp.ones(2), second)}
+        loss = lambda params, data: jnp.sum((params["w"] * data) ** 2)
+        try:
+            cf.counter_term(cf.Problem(loss, jax.device_put(jnp.ones(2), first)), params, 0)
+        except ValueError as error:
+            print(error)
+        for data in (np.ones(2), jnp.ones(2), jax.device_put(jnp.ones(2), second)):
+            print(cf.counter_term(cf.Problem(loss, data), params, 0)["w"])
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    message, *terms = run.stdout.splitlines()
+    for word in ("same devices", "`params`['w']", "`data`", "jax.device_put(params, device)"):
+        assert word in message
+    assert terms == ["[2. 2.]"] * 3

@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from ...problem.numbers import require_order
 from ...problem.problem import Problem
-from ...problem.requirements import as_params, require_problem
+from ...problem.requirements import as_params, require_loss_per_sample, require_problem
 from ...problem.tree import on_device
 from .questions import (
     MARKS,
@@ -116,6 +116,10 @@ def _run(problem: Problem, params: PyTree, order: int) -> list[Check]:
     if checks[-2].level == "failure" or checks[-1].level == "failure":
         # What follows compares numbers with each other, and these do not compare.
         return checks
+    try:
+        require_loss_per_sample(problem, params)
+    except ValueError as error:
+        return [*checks, Check("samples", "failure", str(error))]
     checks.append(_guarded("gradient", lambda: check_gradient(problem, params, first[1])))
     checks.append(
         _guarded("smoothness", lambda: check_smoothness(problem, params, first[1], order))
