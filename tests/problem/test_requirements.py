@@ -161,7 +161,7 @@ BAD = {
     "params with a function": (
         "cf.counter_terms(problem, eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0)), 1)",
         TypeError,
-        ["`params` must be a pytree of float arrays", "activation", "eqx.partition"],
+        ["`params` must be a pytree of float arrays", "activation", "cf.equinox.problem"],
     ),
     "params with a word": (
         "cf.counter_terms(problem, {'w': X, 'name': 'first'}, 1)",

@@ -43,9 +43,9 @@ def as_params(params: PyTree) -> PyTree:
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float):
             raise TypeError(
                 f"`params` must be a pytree of float arrays, but the leaf {path} is a "
-                f"{type(leaf).__name__}: of an Equinox module, pass the arrays alone "
-                "(`eqx.partition(model, eqx.is_inexact_array)`) and combine them inside the loss; "
-                "make a dataclass a pytree by `jax.tree_util.register_dataclass`"
+                f"{type(leaf).__name__}: problem and params of an Equinox model come from "
+                "`cf.equinox.problem`, those of a Flax module from `cf.flax.problem`; make a "
+                "dataclass a pytree by `jax.tree_util.register_dataclass`"
             )
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(
