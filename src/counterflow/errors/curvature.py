@@ -35,10 +35,11 @@ def extreme_curvatures(problem: Problem, params: PyTree) -> tuple[float, float]:
 
 
 class Sharpness(NamedTuple):
-    """The largest eigenvalue of `H + λI`, and a flat eigenvector of it."""
+    """The largest eigenvalue of `H + λI`, a flat eigenvector, and the products it took."""
 
     value: float
     direction: np.ndarray
+    products: int
 
 
 def sharpness(problem: Problem, params: PyTree, direction: np.ndarray | None = None) -> Sharpness:
@@ -50,7 +51,7 @@ def sharpness(problem: Problem, params: PyTree, direction: np.ndarray | None = N
     product, size = _hessian(problem, params)
     if size <= _SMALL:
         values, vectors = np.linalg.eigh(_matrix(product, size))
-        return Sharpness(float(values[-1]), vectors[:, -1])
+        return Sharpness(float(values[-1]), vectors[:, -1], size)
     start = _noise(size)
     if direction is not None:
         # With something of all the others: the largest here may have been another one there.
@@ -67,11 +68,13 @@ def _noise(size: int) -> np.ndarray:
 def _largest(product: Callable[[Any], np.ndarray], start: np.ndarray) -> Sharpness:
     """The largest eigenvalue of a symmetric operator, by Lanczos iterations from a vector."""
     found, converged = _lanczos(product, start)
+    products = found.products
     for _ in range(_RESTARTS):
         if converged:
             break
         found, converged = _lanczos(product, found.direction)
-    return found
+        products += found.products
+    return found._replace(products=products)
 
 
 def _lanczos(product: Callable[[Any], np.ndarray], start: np.ndarray) -> tuple[Sharpness, bool]:
@@ -93,7 +96,7 @@ def _lanczos(product: Callable[[Any], np.ndarray], start: np.ndarray) -> tuple[S
         converged = bool(left * abs(weights[-1]) <= _RESIDUAL * np.max(np.abs(values)))
         if converged or len(basis) == _BASIS:
             direction = np.tensordot(weights, np.array(basis), 1)
-            return Sharpness(float(values[-1]), direction), converged
+            return Sharpness(float(values[-1]), direction, len(basis)), converged
         basis.append(image / left)
         beside.append(left)
 

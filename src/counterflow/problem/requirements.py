@@ -31,8 +31,11 @@ LARGE_CLOSURE_BYTES = 2**20
 _TRIED_SAMPLES = 64
 
 
-def as_params(params: PyTree) -> PyTree:
-    """`params` as JAX arrays; raises unless they are a pytree of finite floats, not empty."""
+def as_params(params: PyTree, finite: bool = True) -> PyTree:
+    """`params` as JAX arrays; raises unless they are a pytree of floats, not empty, and finite.
+
+    Whether they are finite is not asked where `finite` is false.
+    """
     leaves = named_leaves(params)
     if not leaves:
         raise ValueError(
@@ -54,7 +57,7 @@ def as_params(params: PyTree) -> PyTree:
             )
     if sum(np.size(leaf) for leaf in leaves.values()) == 0:
         raise ValueError("`params` must hold at least one number, got only empty arrays")
-    if is_concrete(params):
+    if finite and is_concrete(params):
         for path, leaf in leaves.items():
             if not np.all(np.isfinite(np.asarray(leaf))):
                 raise ValueError(

@@ -198,7 +198,7 @@ def train(
             rows[process] = rows.get(process, {}) | observables(at)
             if index in sharp and process in _MEASURED:
                 # That of the flows is found from descent's, which they are near.
-                found, direction = sharpness(problem, at, direction)
+                found, direction, _ = sharpness(problem, at, direction)
                 rows[process]["sharpness"] = found
         statistics = {name: asdict(part) for name, part in run.statistics.items()}
         now = time.perf_counter()

@@ -46,9 +46,16 @@ def choose_solver(
     if solver is not None:
         return Choice(require_solver(solver), 0)
     radius, count = _measure(flow, params)
-    if float(radius) * horizon > _STABILIZED_ABOVE * rtol**-0.2:
-        return Choice(ROCK4(), 1 + int(count))
-    return Choice(classical_solver(rtol, records), 1 + int(count))
+    return Choice(suitable_solver(float(radius), rtol, horizon, records), 1 + int(count))
+
+
+def suitable_solver(
+    radius: float, rtol: float, horizon: float, records: int = 1
+) -> diffrax.AbstractSolver:
+    """The solver for a flow whose Jacobian has that spectral radius."""
+    if radius * horizon > _STABILIZED_ABOVE * rtol**-0.2:
+        return ROCK4()
+    return classical_solver(rtol, records)
 
 
 def classical_solver(rtol: float, records: int = 1) -> diffrax.AbstractSolver:
