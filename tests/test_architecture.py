@@ -24,7 +24,7 @@ COLUMNS = (
     ("dynamics",),
     ("solvers",),
     ("errors", "symmetries"),
-    ("data", "networks", "equinox", "flax"),
+    ("data", "networks", "monitor", "equinox", "flax"),
     ("runs",),
     ("experiments",),
     ("report",),

@@ -1,0 +1,1 @@
+"""Watching a training loop from inside: what is measured at a record, and when."""
