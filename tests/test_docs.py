@@ -123,3 +123,20 @@ def test_what_the_page_says_of_failing_claims_is_what_failed():
     failing = {claim["experiment"] for claim in stored["claims"] if not claim["holds"]}
     said = {"figure2", "figure3", "figure11", "figure12", "equilibrium", "seeds"}
     assert failing == said
+
+
+def test_the_page_on_monitors_quotes_the_benchmark():
+    page = (DOCS / "monitor.md").read_text(encoding="utf-8")
+    results = DOCS.parent / "benchmarks" / "results" / "monitor.json"
+    (found,) = json.loads(results.read_text(encoding="utf-8"))["results"]
+    shares = sorted(p["gradients"] / found["every"] for p in found["everything_at_every_record"])
+    for quoted in (
+        f"over those of the loop | {100 * found['overhead_in_gradients']:.1f} % |",
+        f"over those of the loop | {100 * found['overhead_in_seconds']:.1f} % |",
+        f"a call in between | {found['microseconds_in_between']:.1f} µs |",
+        f"| at all {found['sharpnesses']} records |",
+        f"| at {found['predictions']} of {found['records']} |",
+        f"| {100 * shares[1]:.0f} to {100 * shares[2]:.0f} % |",
+    ):
+        assert quoted in page
+    assert found["overhead_in_gradients"] < 0.1

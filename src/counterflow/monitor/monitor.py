@@ -24,6 +24,7 @@ from ..symmetries.find_symmetries import find_symmetries
 from ..symmetries.requirements import require_symmetry
 from ..symmetries.symmetry import Symmetry
 from .quantities import (
+    CURVATURE,
     DESCRIPTIONS,
     GRADIENT_CHANGE,
     LOOK_COSTS,
@@ -155,7 +156,7 @@ class Monitor:
             self._account += self.budget * (step - next(reversed(self.records)))
         reasons: list[str] = []
         if not self.records:
-            # The one place where an error is raised: here it tells that something does not fit.
+            # Here errors are raised: they tell that problem, params or symmetries do not fit.
             self._layers = self._watched(params, reasons)
             values = self._measure(step, params, rate, used, reasons)
         else:
@@ -179,7 +180,8 @@ class Monitor:
         )
         self._spend(LOOK_COSTS)
         values = {name: float(value) for name, value in jax.device_get(found).items()}
-        change = values.pop(GRADIENT_CHANGE)
+        values["learning_rate"] = rate
+        change, curvature = values.pop(GRADIENT_CHANGE), values.pop(CURVATURE)
         if before is None:
             values = {name: value for name, value in values.items() if not name.endswith("/angle")}
         if not (math.isfinite(values["gradient_norm"]) and math.isfinite(values["params_norm"])):
@@ -196,13 +198,10 @@ class Monitor:
         errors = {"local_error": rate / 2 * change}
         if self._predict:
             size = errors["local_error"] / (values["params_norm"] or 1)
-            stiffness = max(
-                values.get("sharpness", 0) * rate,
-                2 * values["counter_term_ratio"] * rate / values["learning_rate"],
-            )
+            curvature = max(values.get("sharpness", 0), curvature)
             errors |= _attempt(
                 "the prediction",
-                lambda: self._errors(before[1], params, step - before[0], rate, stiffness, size),
+                lambda: self._errors(before[1], params, step - before[0], rate, curvature, size),
                 reasons,
             )
         relative = {
@@ -221,12 +220,15 @@ class Monitor:
         if self._sharpness_costs > self._account:
             return {}
         found = sharpness(self._problem, params, self._direction)
-        self._direction, self._sharpness_costs = found.direction, 2 * found.products
+        self._sharpness_costs = 2 * found.products
         self._spend(2 * found.products)
+        if not math.isfinite(found.value):
+            raise RuntimeError("products with the Hessian are not finite")
+        self._direction = found.direction
         return {"sharpness": found.value, "learning_rate_times_sharpness": rate * found.value}
 
     def _errors(
-        self, start: Sight, params: PyTree, steps: int, rate: float, stiffness: float, size: float
+        self, start: Sight, params: PyTree, steps: int, rate: float, curvature: float, size: float
     ) -> dict[str, float]:
         """The errors of gradient flow, if they can be paid for.
 
@@ -235,11 +237,11 @@ class Monitor:
             params: The params now.
             steps: The steps in between.
             rate: The learning rate of all of them.
-            stiffness: The learning rate times the sharpness, or less.
+            curvature: The sharpness, or less.
             size: The relative error to expect.
         """
         if self._prediction_costs is None:
-            expected = _guess(stiffness * steps)
+            expected = _guess(curvature * rate * steps)
         else:
             expected = self._prediction_costs * steps
         if expected > self._account:
@@ -252,7 +254,7 @@ class Monitor:
             np.array([steps * rate]),
             rtol=rtol,
             # Chosen by the sharpness that is known, without a search of its own.
-            solver=suitable_solver(stiffness / rate, rtol, steps * rate),
+            solver=suitable_solver(curvature, rtol, steps * rate),
             max_steps=10 + math.ceil(2 * expected / _STEP_COSTS),
             estimate=False,
         )

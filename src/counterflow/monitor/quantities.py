@@ -39,8 +39,9 @@ DESCRIPTIONS = {
     "charge": "the charge of a symmetric layer; the root mean square over units",
 }
 
-#: How much the gradient changed since the last record, of which the local error is made.
-GRADIENT_CHANGE = "gradient_change"
+#: For the monitor itself: how much the gradient changed since the last record, of which the local
+#: error is made, and the curvature along the gradient, `‖(H + λI)g‖ / ‖g‖`.
+GRADIENT_CHANGE, CURVATURE = "gradient_change", "curvature"
 
 #: The gradients that `look` takes: one, and a product with the Hessian, which counts as two.
 LOOK_COSTS = 3
@@ -66,11 +67,12 @@ def look(
     """What one gradient and one product with the Hessian tell, and the gradient."""
     gradient = problem.gradient(params)
     product = problem.hessian_vector_product(params, gradient)
+    curvature = _ratio(norm(product), norm(gradient))
     values = {
-        "learning_rate": learning_rate,
         "params_norm": norm(params),
         "gradient_norm": norm(gradient),
-        "counter_term_ratio": _ratio(learning_rate / 2 * norm(product), norm(gradient)),
+        "counter_term_ratio": learning_rate / 2 * curvature,
+        CURVATURE: curvature,
         GRADIENT_CHANGE: distance(before.gradient, gradient),
     }
     if problem.has_loss:
