@@ -1,5 +1,6 @@
 """Predicts what gradient descent does to a neural network, by differential equations."""
 
+from . import equinox as equinox
 from .counter_terms.checks.check_problem import (
     ProblemReport as ProblemReport,
     check_problem as check_problem,
@@ -32,6 +33,7 @@ from .errors.predict_error import (
     PredictedError as PredictedError,
     predict_error as predict_error,
 )
+from .monitor.monitor import Monitor as Monitor
 from .problem.problem import Problem as Problem
 from .report.charge_plot import plot_charges as plot_charges
 from .report.plot import plot as plot

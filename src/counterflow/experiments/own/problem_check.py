@@ -8,6 +8,19 @@ from ..experiment import Experiment
 from ..finding import Claim, Finding
 from .setting import OwnSetting
 
+# What each check of `check_problem` is about.
+_CLAIMS = {
+    "params": "the params are float arrays",
+    "dtype": "they are in double precision",
+    "closure": "the loss closes over no large arrays",
+    "finite": "loss and gradient are finite",
+    "determinism": "the loss is the same every time",
+    "samples": "the loss of a chunk is a mean over its samples",
+    "gradient": "the gradient is that of the loss",
+    "smoothness": "the loss is smooth enough",
+    "methods": "the methods for counter terms work and agree",
+}
+
 
 def _checks(setting: OwnSetting) -> list[dict[str, Any]]:
     return [asdict(check) for check in setting.checks]
@@ -22,7 +35,7 @@ def _finding(run: Run) -> Finding:
         "measured it at the initial params.",
         tuple(
             Claim(
-                check["name"],
+                _CLAIMS.get(check["name"], check["name"]),
                 ("a warning: " if check["level"] == "warning" else "") + check["message"],
                 check["level"] != "failure",
             )
