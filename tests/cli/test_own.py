@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -210,6 +211,15 @@ def test_init_writes_a_file_that_runs(tmp_path, monkeypatch, capsys):
     few = "--learning-rate 0.1 --steps 2 --records 1 --orders 0 --quiet".split()
     assert main(["run", "my_model.py:problem", *few]) == 0
     assert only_run(tmp_path / "runs").results["found symmetries"]["found"]
+
+
+def test_the_file_of_the_page_is_a_model(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "run.md"
+    (text,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "of_the_page.py"
+    path.write_text(text, encoding="utf-8")
+    model = load_model(f"{path}:problem")
+    assert float(model.problem.loss(model.params)) == pytest.approx(2.3, abs=0.3)
 
 
 def test_init_never_overwrites(tmp_path, capsys):
