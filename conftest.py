@@ -1,8 +1,10 @@
 """Every test and doctest runs in double precision, and shapes must match by themselves."""
 
 import os
+from pathlib import Path
 
 import jax
+import pytest
 
 # Most of the suite's time is compilation of programs that run for milliseconds, so XLA is to try
 # less hard: no fused loops, one piece of machine code per program, no costly passes. What is
@@ -17,3 +19,24 @@ if "XLA_FLAGS" not in os.environ:
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# PyTorch is large and optional. What needs it is marked `torch`, and unless that is asked for
+# (`make test-torch`) it is not even imported.
+TORCH = [
+    Path(__file__).parent / path
+    for path in ("src/counterflow/torch.py", "docs/pytorch.md", "tests/test_torch.py")
+]
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Whether a file is left alone because PyTorch is not to be imported."""
+    unwanted = "not torch" in config.option.markexpr
+    return True if unwanted and collection_path in TORCH else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks what needs PyTorch."""
+    for item in items:
+        if item.path in TORCH:
+            item.add_marker("torch")

@@ -24,7 +24,7 @@ COLUMNS = (
     ("dynamics",),
     ("solvers",),
     ("errors", "symmetries"),
-    ("data", "networks", "monitor", "equinox", "flax"),
+    ("data", "networks", "monitor", "equinox", "flax", "torch"),
     ("runs",),
     ("experiments",),
     ("report",),

@@ -151,10 +151,11 @@ def check_smoothness(problem: Problem, params: PyTree, gradient: PyTree, order: 
     # In single precision the higher derivatives drown in rounding.
     degree = min(order, 1) if single else order
     reason = f"in single precision orders above {degree} are not measured"
-    try:
-        return _measure_smoothness(problem, params, gradient, order, degree, reason)
-    except Exception as error:  # derivatives of the gradient may not exist, as for a callback
-        reason = f"higher derivatives are not available ({reason_for(error)})"
+    for degree in range(degree, 0, -1):
+        try:
+            return _measure_smoothness(problem, params, gradient, order, degree, reason)
+        except Exception as error:  # derivatives of the gradient may not exist, as for a callback
+            reason = f"higher derivatives are not available ({reason_for(error)})"
     return _measure_smoothness(problem, params, gradient, order, 0, reason)
 
 
