@@ -288,6 +288,24 @@ assert not changed, changed
     assert run.returncode == 0, run.stderr
 
 
+def test_without_pytorch_everything_imports_but_its_module_which_says_what_to_install():
+    program = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import counterflow
+try:
+    import counterflow.torch
+except ImportError as error:
+    assert "pip install 'counterflow[torch]'" in str(error), error
+else:
+    raise AssertionError("imported without PyTorch")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_versions_agree():
     import counterflow
 

@@ -149,9 +149,9 @@ def check_smoothness(problem: Problem, params: PyTree, gradient: PyTree, order: 
     """
     single = rounding_of(params) > 1e-10
     # In single precision the higher derivatives drown in rounding.
-    degree = min(order, 1) if single else order
-    reason = f"in single precision orders above {degree} are not measured"
-    for degree in range(degree, 0, -1):
+    highest = min(order, 1) if single else order
+    reason = f"in single precision orders above {highest} are not measured"
+    for degree in range(highest, 0, -1):
         try:
             return _measure_smoothness(problem, params, gradient, order, degree, reason)
         except Exception as error:  # derivatives of the gradient may not exist, as for a callback
