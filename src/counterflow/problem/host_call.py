@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jaxtyping import PyTree
@@ -65,7 +66,7 @@ def _now(*leaves, function, structure, shapes):
 @_call.def_abstract_eval
 def _abstract(*leaves, function, structure, shapes):
     del leaves, function, structure
-    return [jax.core.ShapedArray(shape, dtype) for shape, dtype in shapes]
+    return [ShapedArray(shape, dtype) for shape, dtype in shapes]
 
 
 def _lower(context, *leaves, function, structure, shapes):
