@@ -291,7 +291,13 @@ assert not changed, changed
 def test_without_pytorch_everything_imports_but_its_module_which_says_what_to_install():
     program = """
 import sys
-sys.modules["torch"] = None  # as if it were not installed
+
+class WithoutPyTorch:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, WithoutPyTorch())
 import counterflow
 try:
     import counterflow.torch
