@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test test-browser lint format bench figures clean
+.PHONY: help reproduce test test-browser test-torch lint format bench figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -17,11 +17,14 @@ reproduce: .venv/.installed ## run every experiment of the paper on digits and w
 
 test: lint ## run the linter, the type checker, tests and doctests
 	$(BIN)/pytest
-	@echo "left out: the report in a browser (make test-browser)"
+	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch)"
 
 test-browser: .venv/.installed ## test the report in headless Chromium (Debian: chromium, chromium-driver)
 	@command -v chromedriver >/dev/null || { echo "this needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
 	$(BIN)/pytest tests/browser -m browser -n 0
+
+test-torch: .venv/.installed-torch ## test problems from PyTorch modules (installs PyTorch)
+	$(BIN)/pytest tests/test_torch.py src/counterflow/torch.py docs/pytorch.md -m torch
 
 lint: .venv/.installed ## run the linter and the type checker alone
 	$(BIN)/ruff check
