@@ -430,3 +430,37 @@ def test_params_that_do_not_fit_are_told(as_users):
         as_users.load(module, {"weight": np.ones((5, 1, 3)), "bias": np.ones((5, 1))})
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         as_users.load(None, {})
+
+
+# --- a training loop that is watched --------------------------------------------------------------
+
+
+def test_a_monitor_watches_a_training_loop():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    inputs = torch.linspace(-1, 1, 30, dtype=DOUBLE).reshape(10, 3)
+    targets = torch.sin(3 * inputs[:, :1])
+    problem, start = cf.torch.problem(module, nn.MSELoss(), inputs, targets, weight_decay=1e-2)
+    monitor = cf.Monitor(problem, 0.05, every=20, budget=np.inf)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, weight_decay=1e-2)
+    for step in range(41):
+        monitor(step, lambda: cf.torch.params(module))
+        optimizer.zero_grad()
+        nn.MSELoss()(module(inputs), targets).backward()
+        optimizer.step()
+    assert list(monitor.records) == [0, 20, 40]
+    reached = cf.solve(cf.GradientDescent(problem, 0.05), start, [20 * 0.05]).at(0)
+    flow = cf.solve(cf.GradientFlow(problem), start, [20 * 0.05], rtol=1e-10).at(0)
+    found = monitor.records[20]
+    assert found["loss"] == pytest.approx(float(problem.loss(reached)), rel=1e-10)
+    assert found["measured_error"] == pytest.approx(float(distance(flow, reached)), rel=0.05)
+    assert found["propagated_error"] == pytest.approx(found["measured_error"], rel=0.1)
+
+
+def test_params_are_copies():
+    layer = nn.Linear(2, 1, bias=False).double()
+    found = cf.torch.params(layer)
+    before = np.array(found["weight"])
+    with torch.no_grad():
+        layer.weight += 1
+    np.testing.assert_array_equal(found["weight"], before)

@@ -4,6 +4,7 @@
     import counterflow.torch
 
     problem, params = cf.torch.problem(module, loss, inputs, targets)
+    params = cf.torch.params(module)
     module = cf.torch.load(module, params)
 
 Hessian-vector products are taken backward through the gradient (reverse over reverse), so that
@@ -103,11 +104,31 @@ def problem(
         )
     _require_threads(threads)
     model = _Model(module, loss, _copied(inputs, "inputs"), _copied(targets, "targets"), threads)
-    params = {name: jnp.asarray(_as_array(p)) for name, p in _trainable(module).items()}
-    model.require_usable(params)
-    found = Problem(_as_jax_function(model, params), weight_decay=weight_decay)
-    _require_derivatives(found, params)
-    return found, params
+    start = params(module)
+    model.require_usable(start)
+    found = Problem(_as_jax_function(model, start), weight_decay=weight_decay)
+    _require_derivatives(found, start)
+    return found, start
+
+
+def params(module: nn.Module) -> Params:
+    """The trainable parameters of a module as they are now, by name; as `problem` gives them.
+
+    They are copied: a training loop may go on. For a `Monitor` of such a loop,
+    `monitor(step, lambda: cf.torch.params(module))`.
+
+    Args:
+        module: The module.
+
+    Example:
+        >>> import torch
+        >>> import counterflow.torch
+        >>> layer = torch.nn.Linear(2, 1, bias=False).double()
+        >>> counterflow.torch.params(layer)["weight"].shape
+        (1, 2)
+    """
+    _require_is_module(module)
+    return {name: jnp.array(_as_array(p)) for name, p in _trainable(module).items()}
 
 
 def load(module: nn.Module, params: Mapping[str, Any]) -> nn.Module:
