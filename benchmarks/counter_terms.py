@@ -29,7 +29,7 @@ from common import (
 
 WIDTHS, SAMPLES = PAPER_WIDTHS, 2000
 ORDERS = range(7)
-ROUNDS, SECONDS = 3, 1.0  # rounds of timing at least, and for how long at least
+ROUNDS, SECONDS = 3, 0.3  # rounds of timing at least, and for how long at least
 MEMORY_LIMIT = 16 * 2**30
 
 
@@ -205,7 +205,7 @@ def main(budget):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", type=float, default=20, help="seconds per case (default: 20)")
+    parser.add_argument("--budget", type=float, default=12, help="seconds per case (default: 12)")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(json.loads(options.case))))

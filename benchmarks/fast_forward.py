@@ -57,7 +57,6 @@ def measure(problem, params):
         (1, "taylor", diffrax.Tsit5()),
         (1, "orbit", diffrax.Tsit5()),
         (2, "orbit", diffrax.Tsit5()),
-        (2, "taylor", diffrax.Dopri8()),
     ):
         flow = cf.EquationOfMotion(problem, LEARNING_RATE, order, method)
 
