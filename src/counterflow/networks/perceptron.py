@@ -16,6 +16,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "linear": lambda values: values,
     "relu": jax.nn.relu,
     "leaky relu": jax.nn.leaky_relu,
+    "softplus": jax.nn.softplus,
     "tanh": jnp.tanh,
 }
 
