@@ -1,5 +1,7 @@
 """The pages quote the committed results, and show code that runs and figures that are there."""
 
+import ast
+import dataclasses
 import importlib.util
 import json
 import re
@@ -11,7 +13,8 @@ import counterflow as cf
 from counterflow.experiments.registry import EXPERIMENTS
 from page import with_table
 
-DOCS = Path(__file__).parents[1] / "docs"
+TOP = Path(__file__).parents[1]
+DOCS = TOP / "docs"
 PAGE = DOCS / "how_far_can_i_trust_gradient_flow.md"
 
 
@@ -140,3 +143,89 @@ def test_the_page_on_monitors_quotes_the_benchmark():
     ):
         assert quoted in page
     assert found["overhead_in_gradients"] < 0.1
+# --- the page on other networks, and the home page ----------------------------------------------
+
+
+def test_every_table_on_other_networks_is_that_of_the_committed_results():
+    networks = load(DOCS / "networks.py")
+    result = networks.four_networks.result_of(networks.SETTINGS, stored_results("four_networks"))
+    page = networks.PAGE.read_text(encoding="utf-8")
+    assert with_table(page, "errors", networks.errors_table(result)) == page
+    assert with_table(page, "symmetries", networks.symmetries_table(result)) == page
+    assert networks.figure(result).to_dict()
+
+
+@pytest.mark.parametrize("name", ["home", "networks"])
+def test_a_picture_is_there(name):
+    assert (DOCS / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- every name that a page mentions exists -------------------------------------------------------
+
+
+def public_names() -> set[str]:
+    root = (TOP / "src" / "counterflow" / "__init__.py").read_text(encoding="utf-8")
+    return {
+        alias.name
+        for statement in ast.parse(root).body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+
+def test_the_reference_shows_every_public_name_once():
+    pages = [path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").glob("*.md"))]
+    shown = re.findall(r"^::: counterflow\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    assert len(shown) == len(set(shown))
+    assert public_names() <= set(shown)
+
+
+def exists(name: str) -> bool:
+    """Whether the dotted name of something public, or of a part of it, leads anywhere."""
+    thing: object = cf
+    for part in name.split("."):
+        fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+        if part in {field.name for field in fields}:
+            return True
+        if not hasattr(thing, part):
+            return False
+        thing = getattr(thing, part)
+    return True
+
+
+def functions_in(path: str) -> set[str]:
+    tree = ast.parse((TOP / path).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("name", ["theory_map", "faq", "errata"])
+def test_what_a_page_says_is_in_the_code_and_in_the_tests_is_there(name):
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    mentioned = set(re.findall(r"`cf\.([\w.]+)", page))
+    assert not [one for one in mentioned if not exists(one)]
+    modules = set(re.findall(r"`(counterflow\.[\w.]+)`", page))
+    assert not [module for module in modules if importlib.util.find_spec(module) is None]
+    for path, function in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page):
+        assert (TOP / path).is_file(), path
+        assert not function or function in functions_in(path), (path, function)
+
+
+def test_the_map_names_every_theorem_figure_and_equation_of_the_main_text():
+    page = (DOCS / "theory_map.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]*) \|", page, re.MULTILINE)
+    for noun, numbers in {
+        "Theorem": "3.1 3.2 3.3 5.1 5.2 B.1 C.1 D.1",
+        "Corollary": "4.1 4.2 5.1 5.2 A.1",
+        "Lemma": "A.4 A.5 A.6 A.7",
+        "Table": "1",
+        "Figure": "1 2 5 6 11 12",
+        "Figures": "3,4 7,8 9,10",
+        "Lemmas": "A.1,A.3",
+        "Equation": "1 2 5 6 7 8 9 10 11 12",
+        "Equations": "3,4 13,14 15,17",
+    }.items():
+        for number in numbers.split():
+            first, _, last = number.partition(",")
+            ending = rf" (?:and|to) {re.escape(last)}\b" if last else r"\b"
+            pattern = rf"\b{noun} {re.escape(first)}{ending}"
+            assert any(re.search(pattern, row) for row in rows), f"{noun} {number}"

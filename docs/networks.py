@@ -1,0 +1,94 @@
+"""Makes the table and the figure of the page on networks beyond the paper's: `make figures`.
+
+Results are kept in docs/results as soon as they are known; what is there is not computed again.
+"""
+
+import altair
+import jax
+import numpy as np
+
+from counterflow.experiments import four_networks
+from counterflow.report.style import ROLES, themed
+from page import DOCS, result_of, rows_of, save, write_table
+
+PAGE = DOCS / "networks.md"
+SETTINGS = four_networks.FourNetworks()
+
+
+def errors_table(result: four_networks.Result) -> str:
+    def row(found: four_networks.Row) -> tuple[str, ...]:
+        return (
+            found.network,
+            f"{found.learning_rate:g}",
+            f"{found.loss[0]:.2f} → {found.loss[1]:.2g}",
+            *(f"{error:.1e}" if np.isfinite(error) else "fails" for error in found.last),
+            f"{max(found.stability):.2f}",
+            f"{found.best_orders[0]}{'+' * _converging(found)}, {min(found.best_orders)}",
+        )
+
+    def _converging(found: four_networks.Row) -> bool:
+        return found.verdict.startswith("converging")
+
+    orders = " | ".join(f"γ = {order}" for order in result.settings.orders)
+    return rows_of(
+        f"network | η | loss | {orders} | η·sharpness/2, largest | best order: start, worst",
+        [row(found) for found in result.rows],
+    )
+
+
+def symmetries_table(result: four_networks.Result) -> str:
+    rows = [
+        (row.network, "<br>".join(f"`{symmetry}`" for symmetry in row.symmetries))
+        for row in result.rows
+        if row.suits
+    ]
+    return rows_of("network | found at the start", rows).replace("--:", ":--")
+
+
+def figure(result: four_networks.Result) -> altair.TopLevelMixin:
+    """The relative error of every order over the steps, a panel for each run."""
+    names = {order: f"order γ = {order}" for order in result.settings.orders}
+    colours = [ROLES[f"order {order}"].colour for order in names]
+
+    def panel(row: four_networks.Row) -> altair.Chart:
+        values = [
+            {"step": step, "error": error, "curve": names[order]}
+            for order, errors in zip(names, row.relative_errors, strict=True)
+            for step, error in zip(row.steps, errors, strict=True)
+            if step > 0 and np.isfinite(error) and error > 0
+        ]
+        return (
+            altair.Chart(altair.Data(values=values))
+            .mark_line(strokeWidth=1.8)
+            .encode(
+                x=altair.X("step:Q", title="step"),
+                y=altair.Y(
+                    "error:Q", title="relative error", scale=altair.Scale(type="log", nice=False)
+                ).axis(format=".0e", tickCount=5),
+                color=altair.Color(
+                    "curve:N",
+                    title=None,
+                    sort=list(names.values()),
+                    scale=altair.Scale(domain=list(names.values()), range=colours),
+                ),
+            )
+            .properties(width=200, height=150, title=f"{row.network}, η = {row.learning_rate:g}")
+        )
+
+    lines = [
+        altair.hconcat(*(panel(row) for row in result.rows if row.suits == suits))
+        for suits in (True, False)
+    ]
+    return themed(altair.vconcat(*lines))
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    result = result_of("four_networks", four_networks, SETTINGS)
+    write_table(PAGE, "errors", errors_table(result))
+    write_table(PAGE, "symmetries", symmetries_table(result))
+    save(figure(result), "networks")
+
+
+if __name__ == "__main__":
+    main()
