@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 TOP = Path(__file__).parents[1]
 PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
-_PUBLIC_NAME = re.compile(r"<code>cf\.(?P<name>\w+(?:\.\w+)*)(?P<rest>[^<]*)</code>")
+_PUBLIC_NAME = re.compile(r"<code>cf\.(?P<name>\w+)(?P<rest>[^<]*)</code>")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -24,7 +24,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The page with its links out of docs/ led to where those files are on the site."""
+    """The page with its links out of docs/ led to where those files are on the site.
+
+    And with what is typed at a prompt told from what is printed.
+    """
+    markdown = markdown.replace("```python\n>>> ", "```pycon\n>>> ")
     if page.file.src_uri in PAGES:
         return markdown.replace("](docs/", "](")
     for there, source in PAGES.items():
