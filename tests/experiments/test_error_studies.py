@@ -10,11 +10,13 @@ from counterflow.experiments import (
     best_order,
     error_prediction,
     first_steps,
+    four_networks,
     learning_rate_bounds,
 )
 from counterflow.experiments.best_order import BestOrder
 from counterflow.experiments.error_prediction import ErrorPredictionStudy
 from counterflow.experiments.first_steps import FirstSteps
+from counterflow.experiments.four_networks import FourNetworks
 from counterflow.experiments.learning_rate_bounds import Case, LearningRateBounds
 
 SMALL = (6, 6)
@@ -104,6 +106,23 @@ def test_the_first_steps_are_measured(tmp_path):
     assert max(result.difference_errors) < 1e-5
 
 
+def test_a_network_that_the_paper_does_not_have(tmp_path):
+    settings = FourNetworks(
+        (("softplus", 0.05, 0.5),), images=20, steps=10, records=2, looks=2, orders=(0, 1)
+    )
+    result = four_networks.run(settings, tmp_path)
+    good, bad = result.rows
+    assert (good.network, good.suits, bad.suits) == ("softplus", True, False)
+    assert result.row("softplus", suits=True) == good
+    assert good.smooth
+    assert good.steps == (0, 5, 10)
+    assert good.last[1] < good.last[0] / 10
+    assert good.loss[1] < good.loss[0]
+    # At ten times the learning rate the same start is ten times less stable.
+    assert bad.stability[0] == pytest.approx(10 * good.stability[0])
+    assert "Translation('layer2/bias')" in good.symmetries
+
+
 # --- the committed results -------------------------------------------------------------------
 
 STUDIES = {
@@ -111,6 +130,7 @@ STUDIES = {
     "learning_rate_bounds": (learning_rate_bounds, LearningRateBounds()),
     "best_order": (best_order, BestOrder()),
     "first_steps": (first_steps, FirstSteps()),
+    "four_networks": (four_networks, FourNetworks()),
 }
 
 

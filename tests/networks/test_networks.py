@@ -28,6 +28,14 @@ def test_a_perceptron_by_hand():
     assert float(network(params, DATA)) == pytest.approx(cross_entropy(hidden @ second))
 
 
+def test_softplus_is_the_logarithm_of_one_plus_the_exponential():
+    network = Perceptron((16, 4, 3), "softplus")
+    params = network.initial_params()
+    first, second = (np.asarray(params[f"layer{i}"]["weight"]) for i in range(2))
+    expected = cross_entropy(np.log1p(np.exp(DATA[0] @ first)) @ second)
+    assert float(network(params, DATA)) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("normalization", ["batch", "layer", "weight"])
 def test_normalized_networks_by_hand(normalization):
     network = NormalizedNetwork((16, 4, 3), normalization)
