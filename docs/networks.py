@@ -23,11 +23,8 @@ def errors_table(result: four_networks.Result) -> str:
             f"{found.loss[0]:.2f} → {found.loss[1]:.2g}",
             *(f"{error:.1e}" if np.isfinite(error) else "fails" for error in found.last),
             f"{max(found.stability):.2f}",
-            f"{found.best_orders[0]}{'+' * _converging(found)}, {min(found.best_orders)}",
+            f"{found.best_orders[0]}, {min(found.best_orders)}",
         )
-
-    def _converging(found: four_networks.Row) -> bool:
-        return found.verdict.startswith("converging")
 
     orders = " | ".join(f"γ = {order}" for order in result.settings.orders)
     return rows_of(
@@ -43,6 +40,20 @@ def symmetries_table(result: four_networks.Result) -> str:
         if row.suits
     ]
     return rows_of("network | found at the start", rows).replace("--:", ":--")
+
+
+def bends_table(result: four_networks.Result) -> str:
+    rows = [
+        (
+            bend.network,
+            {"relu": "ReLU", "silu": "SiLU"}[bend.activation],
+            f"{bend.solver_steps:,}",
+            f"{bend.relative_error:.1e}",
+            f"{bend.solver_error:.0e}",
+        )
+        for bend in result.bends
+    ]
+    return rows_of("network | activation | steps of the solver | error | of it the solver's", rows)
 
 
 def figure(result: four_networks.Result) -> altair.TopLevelMixin:
@@ -86,6 +97,7 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     result = result_of("four_networks", four_networks, SETTINGS)
     write_table(PAGE, "errors", errors_table(result))
+    write_table(PAGE, "bends", bends_table(result))
     write_table(PAGE, "symmetries", symmetries_table(result))
     save(figure(result), "networks")
 

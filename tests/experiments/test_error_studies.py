@@ -108,7 +108,13 @@ def test_the_first_steps_are_measured(tmp_path):
 
 def test_a_network_that_the_paper_does_not_have(tmp_path):
     settings = FourNetworks(
-        (("softplus", 0.05, 0.5),), images=20, steps=10, records=2, looks=2, orders=(0, 1)
+        (("softplus", 0.05, 0.5),),
+        images=20,
+        steps=10,
+        records=2,
+        looks=2,
+        orders=(0, 1),
+        bending=(),
     )
     result = four_networks.run(settings, tmp_path)
     good, bad = result.rows

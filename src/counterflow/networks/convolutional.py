@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .activations import ACTIVATIONS, require_activation
 from .cross_entropy import Batch, mean_cross_entropy, normal
 from .normalized import normalize
 
@@ -17,13 +18,14 @@ Params = dict[str, Float[Array, "..."]]
 class ConvolutionalNetwork:
     """The loss of two convolutions on square images; a function of params and data.
 
-    Convolution, batch normalization with gain and shift, ReLU, convolution, ReLU, the mean over
-    positions, linear, softmax.
+    Convolution, batch normalization with gain and shift, activation, convolution, activation, the
+    mean over positions, linear, softmax.
 
     Attributes:
         side: The pixels along a side of an image.
         filters: The filters of the two convolutions.
         classes: The number of classes.
+        activation: One of `ACTIVATIONS`.
 
     Example:
         >>> network = ConvolutionalNetwork(side=8, filters=(4, 6), classes=10)
@@ -35,6 +37,10 @@ class ConvolutionalNetwork:
     side: int
     filters: tuple[int, int]
     classes: int
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        require_activation(self.activation)
 
     def initial_params(self, seed: int = 7) -> Params:
         """Normal kernels and weights, gains of one and shifts of zero."""
@@ -53,8 +59,8 @@ class ConvolutionalNetwork:
         images = jnp.reshape(jnp.asarray(inputs), (-1, self.side, self.side, 1))
         hidden = normalize(_convolve(images, params["first"]), (0, 1, 2))
         gain, shift = (params[name][None, None, None, :] for name in ("gain", "shift"))
-        hidden = jax.nn.relu(gain * hidden + shift)
-        hidden = jax.nn.relu(_convolve(hidden, params["second"]))
+        hidden = ACTIVATIONS[self.activation](gain * hidden + shift)
+        hidden = ACTIVATIONS[self.activation](_convolve(hidden, params["second"]))
         return mean_cross_entropy(jnp.mean(hidden, axis=(1, 2)) @ params["readout"], targets)
 
 

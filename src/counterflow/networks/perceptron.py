@@ -1,24 +1,15 @@
 """Fully connected networks, with a choice of activation, with or without biases."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .activations import ACTIVATIONS, require_activation
 from .cross_entropy import AnyArray, Batch, mean_cross_entropy, normal
 
 Params = dict[str, dict[str, Float[Array, "..."]]]
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "linear": lambda values: values,
-    "relu": jax.nn.relu,
-    "leaky relu": jax.nn.leaky_relu,
-    "softplus": jax.nn.softplus,
-    "tanh": jnp.tanh,
-}
 
 
 @dataclass(frozen=True)
@@ -41,11 +32,7 @@ class Perceptron:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))}, got "
-                f"{self.activation!r}"
-            )
+        require_activation(self.activation)
 
     def initial_params(self, seed: int = 7) -> Params:
         """Normal weights and zero biases of the layers `layer0`, `layer1` and so on."""

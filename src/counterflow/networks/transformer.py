@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .activations import ACTIVATIONS, require_activation
 from .cross_entropy import Batch, mean_cross_entropy, normal
 from .normalized import normalize
 
@@ -17,16 +18,17 @@ Params = dict[str, Float[Array, "..."]]
 class TransformerBlock:
     """The loss of one block on images whose rows are the tokens; a function of params and data.
 
-    An embedding with positions; attention of one head and a ReLU layer, each after a layer
-    normalization and with a shortcut around it; a last layer normalization, the mean over tokens,
-    linear, softmax. The normalizations have no gains and shifts of their own, and no ε.
+    An embedding with positions; attention of one head and a layer with an activation, each after a
+    layer normalization and with a shortcut around it; a last layer normalization, the mean over
+    tokens, linear, softmax. The normalizations have no gains and shifts of their own, and no ε.
 
     Attributes:
         side: The pixels along a side of an image: tokens, and pixels per token.
         width: The width of the block.
         head: The width of queries, keys and values.
-        hidden: The width of the ReLU layer.
+        hidden: The width of the layer with an activation.
         classes: The number of classes.
+        activation: One of `ACTIVATIONS`.
 
     Example:
         >>> network = TransformerBlock(side=8, width=8, head=4, hidden=12, classes=10)
@@ -40,6 +42,10 @@ class TransformerBlock:
     head: int
     hidden: int
     classes: int
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        require_activation(self.activation)
 
     def initial_params(self, seed: int = 7) -> Params:
         """Normal weights and zero biases."""
@@ -66,6 +72,6 @@ class TransformerBlock:
         scores = query @ jnp.swapaxes(key, 1, 2) / np.sqrt(self.head)
         stream = stream + jax.nn.softmax(scores) @ value @ params["output"]
         up = normalize(stream, (2,)) @ params["up"] + params["bias"][None, None, :]
-        stream = stream + jax.nn.relu(up) @ params["down"]
+        stream = stream + ACTIVATIONS[self.activation](up) @ params["down"]
         pooled = jnp.mean(normalize(stream, (2,)), axis=1)
         return mean_cross_entropy(pooled @ params["readout"], targets)
