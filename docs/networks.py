@@ -16,12 +16,16 @@ SETTINGS = four_networks.FourNetworks()
 
 
 def errors_table(result: four_networks.Result) -> str:
+    def written(error: float, solver_error: float) -> str:
+        limited = "\\*" if error < 10 * solver_error else ""
+        return f"{error:.1e}{limited}" if np.isfinite(error) else "fails"
+
     def row(found: four_networks.Row) -> tuple[str, ...]:
         return (
             found.network,
             f"{found.learning_rate:g}",
-            f"{found.loss[0]:.2f} → {found.loss[1]:.2g}",
-            *(f"{error:.1e}" if np.isfinite(error) else "fails" for error in found.last),
+            f"{found.loss[0]:.2f} → {found.loss[1]:.3g}",
+            *(written(*errors) for errors in zip(found.last, found.solver_errors, strict=True)),
             f"{max(found.stability):.2f}",
             f"{found.best_orders[0]}, {min(found.best_orders)}",
         )
@@ -72,10 +76,16 @@ def figure(result: four_networks.Result) -> altair.TopLevelMixin:
             altair.Chart(altair.Data(values=values))
             .mark_line(strokeWidth=1.8)
             .encode(
-                x=altair.X("step:Q", title="step"),
+                x=altair.X(
+                    "step:Q",
+                    title="step",
+                    scale=altair.Scale(domain=[0, result.settings.steps]),
+                ).axis(tickCount=3),
                 y=altair.Y(
-                    "error:Q", title="relative error", scale=altair.Scale(type="log", nice=False)
-                ).axis(format=".0e", tickCount=5),
+                    "error:Q",
+                    title="relative error",
+                    scale=altair.Scale(type="log", domain=[1e-8, 3], nice=False),
+                ).axis(format=".0e", values=[1e-8, 1e-6, 1e-4, 1e-2, 1]),
                 color=altair.Color(
                     "curve:N",
                     title=None,
@@ -83,7 +93,7 @@ def figure(result: four_networks.Result) -> altair.TopLevelMixin:
                     scale=altair.Scale(domain=list(names.values()), range=colours),
                 ),
             )
-            .properties(width=200, height=150, title=f"{row.network}, η = {row.learning_rate:g}")
+            .properties(width=170, height=150, title=f"{row.network}, η = {row.learning_rate:g}")
         )
 
     lines = [
