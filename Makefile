@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test test-browser test-torch lint format bench figures clean
+.PHONY: help reproduce test test-browser test-torch lint format docs bench figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,9 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: .venv/.installed ## build the documentation site into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
 bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about twenty minutes
 	$(BIN)/python benchmarks/one_gradient.py
 	$(BIN)/python benchmarks/work_precision.py
@@ -42,15 +45,18 @@ bench: .venv/.installed-torch ## measure the cost of everything beside what one 
 	$(BIN)/python benchmarks/counter_terms.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/find_symmetries.py
+	$(BIN)/python benchmarks/monitor.py
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/readme.py
+	$(BIN)/python docs/home.py
+	$(BIN)/python docs/networks.py
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 	$(BIN)/python docs/symmetries.py
 	$(BIN)/python docs/cost.py
 
 clean: ## remove the environment, caches and built packages; results stay
-	rm -rf .venv .pytest_cache .ruff_cache build dist
+	rm -rf .venv .pytest_cache .ruff_cache build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp says that the installation finished. A finished environment is updated in place; one

@@ -143,6 +143,8 @@ def test_the_page_on_monitors_quotes_the_benchmark():
     ):
         assert quoted in page
     assert found["overhead_in_gradients"] < 0.1
+
+
 # --- the page on other networks, and the home page ----------------------------------------------
 
 
