@@ -1,0 +1,78 @@
+"""One's own problem: a run that is stopped at any record ends like one that is not."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import counterflow as cf
+from counterflow.experiments.analyse import analyse, usual_method
+from counterflow.experiments.carry_out import Watcher, findings
+from counterflow.experiments.registry import OWN, experiments_of
+from counterflow.problem.host_call import host_call
+from counterflow.report.report import missing_of
+from counterflow.runs.analysis import Analysis, digest_of
+from counterflow.runs.training import Stopped
+
+PARAMS = jnp.array([1.0, 0.5])
+
+
+def loss(theta):
+    return jnp.sum(theta**4) / 4
+
+
+PROBLEM = cf.Problem(loss, weight_decay=0.1)
+ANALYSIS = Analysis(
+    "quartic.py:problem", digest_of(PROBLEM, PARAMS), 0.1, 0.1, 6, orders=(0, 1), records=3
+)
+
+
+def go(folder, stopping=lambda: False):
+    return analyse(ANALYSIS, PROBLEM, PARAMS, folder, "typed", Watcher(), stopping)
+
+
+def test_stopped_again_and_again_it_ends_with_the_same_bits(tmp_path):
+    whole = go(tmp_path / "whole")
+    for _ in range(20):
+        try:
+            parts = go(tmp_path / "parts", lambda: True)
+        except Stopped:
+            continue
+        break
+    (expected,), (found,) = whole.trainings.values(), parts.trainings.values()
+    assert found.series.keys() == expected.series.keys()
+    for key, values in expected.series.items():
+        np.testing.assert_array_equal(found.series[key], values)
+    assert parts.results == whole.results
+    assert len(parts.sittings) > 5
+    assert experiments_of(whole) == OWN
+    assert missing_of(whole) == []
+    # This loss has no symmetry to find, and so no charges to follow.
+    told = {finding.name: finding for finding in findings(whole, OWN)}
+    assert set(told) == {one.name for one in OWN} - {"charges"}
+    assert not told["symmetries"].holds
+    assert told["errors"].holds
+    assert told["convergence"].holds
+
+
+def test_the_usual_method_is_the_one_that_the_derivatives_allow():
+    assert usual_method(PROBLEM, PARAMS) is None
+    shape = jnp.zeros(2)
+
+    def on_the_host(theta):
+        return host_call(lambda theta: np.asarray(theta) ** 3, shape, theta)
+
+    assert usual_method(cf.Problem.from_gradient(on_the_host), PARAMS) == "orbit"
+
+
+def test_what_the_theory_does_not_apply_to_is_refused_and_nothing_is_written(tmp_path):
+    calls = []
+
+    def other_every_time(theta):
+        calls.append(theta)
+        return loss(theta) * len(calls)
+
+    problem = cf.Problem(other_every_time)
+    analysis = Analysis("noise.py:problem", "0", 0.0, 0.1, 6)
+    with pytest.raises(ValueError, match=r"does not apply to noise.py:problem: determinism"):
+        analyse(analysis, problem, PARAMS, tmp_path / "runs", "typed", Watcher(), lambda: False)
+    assert not (tmp_path / "runs").exists()
