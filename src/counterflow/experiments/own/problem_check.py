@@ -35,7 +35,7 @@ def _finding(run: Run) -> Finding:
         "measured it at the initial params.",
         tuple(
             Claim(
-                _CLAIMS.get(check["name"], check["name"]),
+                _CLAIMS.get(check["name"]) or check["name"],
                 ("a warning: " if check["level"] == "warning" else "") + check["message"],
                 check["level"] != "failure",
             )
