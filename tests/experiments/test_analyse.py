@@ -7,6 +7,7 @@ import pytest
 import counterflow as cf
 from counterflow.experiments.analyse import analyse, usual_method
 from counterflow.experiments.carry_out import Watcher, findings
+from counterflow.experiments.own.setting import checks_of, is_smooth
 from counterflow.experiments.registry import OWN, experiments_of
 from counterflow.problem.host_call import host_call
 from counterflow.report.report import missing_of
@@ -24,10 +25,11 @@ PROBLEM = cf.Problem(loss, weight_decay=0.1)
 ANALYSIS = Analysis(
     "quartic.py:problem", digest_of(PROBLEM, PARAMS), 0.1, 0.1, 6, orders=(0, 1), records=3
 )
+CHECKS = checks_of(PROBLEM, PARAMS, ANALYSIS.orders)
 
 
 def go(folder, stopping=lambda: False):
-    return analyse(ANALYSIS, PROBLEM, PARAMS, folder, "typed", Watcher(), stopping)
+    return analyse(ANALYSIS, PROBLEM, PARAMS, CHECKS, folder, "typed", Watcher(), stopping)
 
 
 def test_stopped_again_and_again_it_ends_with_the_same_bits(tmp_path):
@@ -64,15 +66,26 @@ def test_the_usual_method_is_the_one_that_the_derivatives_allow():
     assert usual_method(cf.Problem.from_gradient(on_the_host), PARAMS) == "orbit"
 
 
-def test_what_the_theory_does_not_apply_to_is_refused_and_nothing_is_written(tmp_path):
+def test_what_the_theory_does_not_apply_to_is_refused():
     calls = []
 
     def other_every_time(theta):
         calls.append(theta)
         return loss(theta) * len(calls)
 
-    problem = cf.Problem(other_every_time)
-    analysis = Analysis("noise.py:problem", "0", 0.0, 0.1, 6)
-    with pytest.raises(ValueError, match=r"does not apply to noise.py:problem: determinism"):
-        analyse(analysis, problem, PARAMS, tmp_path / "runs", "typed", Watcher(), lambda: False)
-    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ValueError, match=r"does not apply to this problem: determinism"):
+        checks_of(cf.Problem(other_every_time), PARAMS, (0, 1))
+
+
+def test_along_kinks_there_are_no_bounds(tmp_path):
+    problem = cf.Problem(lambda theta: jnp.sum(jnp.abs(theta)) + loss(theta))
+    params = jnp.array([0.05, -0.5])
+    checks = checks_of(problem, params, (0,))
+    assert not is_smooth(checks)
+    assert is_smooth(CHECKS)
+    kinked = Analysis("kink.py:problem", "0", 0.0, 0.1, 4, orders=(0,), records=2, rtol=1e-3)
+    run = analyse(kinked, problem, params, checks, tmp_path, "typed", Watcher(), lambda: False)
+    for kind in ("local", "propagated"):
+        assert "the loss has kinks" in run.results["learning-rate bounds"][kind]["reason"]
+    told = {finding.name: finding for finding in findings(run, OWN)}
+    assert [claim.holds for claim in told["learning_rates"].claims][1:] == [False, False]

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -18,6 +19,7 @@ from ..data.dataset import DataError, load
 from ..experiments.analyse import analyse, usual_method
 from ..experiments.carry_out import Watcher
 from ..experiments.experiment import Experiment
+from ..experiments.own.setting import checks_of, is_smooth
 from ..experiments.registry import EXPERIMENTS, with_symmetries
 from ..experiments.reproduce import reproduce as reproduce_experiments
 from ..runs.analysis import Analysis, digest_of
@@ -27,7 +29,10 @@ from ..runs.run import Run, open_run
 from ..runs.store import StoreError
 from .downloads import download_view
 from .models import blaming, load_model
-from .working import STOPPED, CommandError, finish, work
+from .working import STOPPED, CommandError, finish, say, work
+
+# The tolerance of flows along a loss with kinks.
+_ROUGH = 1e-5
 
 
 def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
@@ -115,7 +120,8 @@ def _run(typed: str) -> Callable[..., int]:
             records: At how many of the steps it is compared and saved.
             tolerance: The error, relative to the norm of the initial params, up to which gradient
                 flow is said to follow descent: for the learning-rate bounds.
-            rtol: The relative tolerance of the flows; by default far below the error of each.
+            rtol: The relative tolerance of the flows; by default far below the error of each, or
+                1e-5 for a loss with kinks.
             method: How the equation of motion is computed: taylor is exact, orbit uses gradients
                 alone; by default taylor at order 1 and orbit beyond.
             folder: Where runs are kept, each in a folder of its own.
@@ -139,10 +145,19 @@ def _run(typed: str) -> Callable[..., int]:
             analysis.require_valid()
         except ValueError as error:
             raise CommandError(str(error)) from error
+        with blaming(known.path):
+            checks = checks_of(known.problem, known.params, orders)
+        for check in checks:
+            if check.level == "failure":
+                say(Console(), f"note: {check.name}: {check.message}")
+        if rtol is None and not is_smooth(checks):
+            # At kinks, exact flows take steps without end.
+            analysis = replace(analysis, rtol=_ROUGH)
 
         def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
+            problem, params = known.problem, known.params
             with blaming(known.path):
-                return analyse(analysis, known.problem, known.params, folder, typed, view, stopping)
+                return analyse(analysis, problem, params, checks, folder, typed, view, stopping)
 
         return work(carry_out, folder / analysis.name, typed, quiet)
 

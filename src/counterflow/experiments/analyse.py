@@ -9,6 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from ..counter_terms import taylor
+from ..counter_terms.checks.questions import Check
 from ..problem.problem import Problem
 from ..runs.analysis import Analysis
 from ..runs.run import Run
@@ -21,6 +22,7 @@ def analyse(
     analysis: Analysis,
     problem: Problem,
     params: PyTree,
+    checks: tuple[Check, ...],
     folder: Path,
     command: str,
     watcher: Watcher,
@@ -32,18 +34,14 @@ def analyse(
         analysis: What is asked.
         problem: The problem.
         params: Its initial params.
+        checks: Whether the theory applies; see `checks_of`.
         folder: Where the runs are; the run has a folder of its own there.
         command: The command at work, to be noted.
         watcher: Hears how it is going.
         stopping: Asked after each record and result; if true, `Stopped` is raised.
     """
-
-    def prepare() -> OwnSetting:
-        setting = OwnSetting(analysis, problem, params)
-        _ = setting.checks  # which raises, before anything is written, if there is no point
-        return setting
-
-    return carry_out(OWN, analysis, folder, prepare, command, watcher, stopping)
+    setting = OwnSetting(analysis, problem, params, checks)
+    return carry_out(OWN, analysis, folder, lambda: setting, command, watcher, stopping)
 
 
 def usual_method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:

@@ -35,8 +35,7 @@ def _claim(known: TrainingSeries, symmetry: str) -> Claim:
     rounding = _ROUNDING * largest(np.abs(measured))
     return Claim(
         f"counter terms bring the charge of {symmetry} nearer to descent's",
-        f"from {scientific(float(measured[0]))} to {scientific(float(measured[-1]))}; largest gap "
-        f"of {said}",
+        f"from {measured[0]:.6g} to {measured[-1]:.6g}; largest gap of {said}",
         first < rounding or all(gap < first for gap in further),
     )
 
@@ -49,7 +48,8 @@ def _finding(run: Run) -> Finding:
         "Charges of the symmetric layers",
         "The charge θ·G of every symmetry, summed over its units: the sum of weights of a "
         "translation, the squared norm of a scale, the difference of squared norms of a rescale. "
-        "Gradient flow without weight decay would conserve each; descent does not.",
+        "Gradient flow without weight decay would conserve each; weight decay makes it decay, and "
+        "the steps of descent add to squared norms, not to a sum of weights.",
         tuple(_claim(known, symmetry) for symmetry in symmetries if len(known.steps)),
         tuple(_panel(known, symmetry) for symmetry in symmetries),
     )

@@ -20,6 +20,25 @@ from ..experiment import Setting
 _FATAL = ("params", "finite", "determinism", "gradient")
 
 
+def checks_of(problem: Problem, params: PyTree, orders: tuple[int, ...]) -> tuple[Check, ...]:
+    """Whether the theory applies, up to the largest order asked for.
+
+    Raises:
+        ValueError: If nothing that is computed would mean anything.
+    """
+    checks = check_problem(problem, params, max(orders)).checks
+    fatal = [one for one in checks if one.level == "failure" and one.name in _FATAL]
+    if fatal:
+        said = "; ".join(f"{one.name}: {one.message}" for one in fatal)
+        raise ValueError(f"the theory does not apply to this problem: {said}")
+    return checks
+
+
+def is_smooth(checks: tuple[Check, ...]) -> bool:
+    """Whether the loss has no kinks that were seen."""
+    return not any(one.name == "smoothness" and one.level == "failure" for one in checks)
+
+
 @dataclass(frozen=True, eq=False)
 class OwnSetting(Setting):
     """One's own problem.
@@ -28,26 +47,18 @@ class OwnSetting(Setting):
         configuration: What is asked about it.
         problem: The problem, with its weight decay.
         params: Its initial params.
+        checks: Whether the theory applies; see `checks_of`.
     """
 
     configuration: Analysis
     problem: Problem
     params: PyTree
+    checks: tuple[Check, ...]
 
-    @cached_property
-    def checks(self) -> tuple[Check, ...]:
-        """Whether the theory applies, up to the largest order asked for.
-
-        Raises:
-            ValueError: If nothing that is computed would mean anything.
-        """
-        order = max(self.configuration.orders)
-        checks = check_problem(self.problem, self.params, order).checks
-        fatal = [one for one in checks if one.level == "failure" and one.name in _FATAL]
-        if fatal:
-            said = "; ".join(f"{one.name}: {one.message}" for one in fatal)
-            raise ValueError(f"the theory does not apply to {self.configuration.model}: {said}")
-        return checks
+    @property
+    def smooth(self) -> bool:
+        """Whether the loss has no kinks that were seen."""
+        return is_smooth(self.checks)
 
     @cached_property
     def symmetries(self) -> FoundSymmetries:

@@ -26,27 +26,21 @@ def found(setting: OwnSetting) -> dict[str, Any]:
 def _finding(run: Run) -> Finding:
     known = run.results["found symmetries"]
     there, unused = known["found"], known["unused"]
-    claims = [
-        Claim(
-            f"the loss has a {_KINDS}",
-            f"{len(there)} found, residuals at most {max(one['residual'] for one in there):.1e}"
-            if there
-            else f"none within the tolerance {known['tolerance']:g}",
-            bool(there),
-        ),
-        Claim(
-            "the loss depends on all of the params",
-            f"not on {', '.join(unused)}" if unused else "on every array of them",
-            not unused,
-        ),
-    ]
+    said = (
+        f"{len(there)} found, residuals at most {max(one['residual'] for one in there):.1e}"
+        if there
+        else f"none within the tolerance {known['tolerance']:g}"
+    )
+    if unused:
+        # As on a bias before a normalization, which does no harm.
+        said += f"; the loss does not depend on {', '.join(unused)}"
     rows = tuple((one["symmetry"], str(one["units"]), f"{one['residual']:.1e}") for one in there)
     return Finding(
         "symmetries",
         "Symmetries",
         "Found by measuring the loss, not from names: every array and every axis of it is tried, "
         "and groups of them. Each has a charge that gradient flow without weight decay conserves.",
-        tuple(claims),
+        (Claim(f"the loss has a {_KINDS}", said, bool(there)),),
         table=Table(("symmetry", "units", "residual"), rows) if rows else None,
     )
 
