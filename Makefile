@@ -38,7 +38,7 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 docs: .venv/.installed ## build the documentation site into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
-bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about twenty minutes
+bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about seventeen minutes
 	$(BIN)/python benchmarks/one_gradient.py
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/fast_forward.py
