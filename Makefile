@@ -24,7 +24,7 @@ test-browser: .venv/.installed ## test the report in headless Chromium (Debian: 
 	$(BIN)/pytest tests/browser -m browser -n 0
 
 test-torch: .venv/.installed-torch ## test problems from PyTorch modules (installs PyTorch)
-	$(BIN)/pytest tests/test_torch.py src/counterflow/torch.py docs/pytorch.md -m torch
+	$(BIN)/pytest tests/test_torch.py src/counterflow/torch docs/pytorch.md -m torch
 
 lint: .venv/.installed ## run the linter and the type checker alone
 	$(BIN)/ruff check

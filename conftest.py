@@ -24,7 +24,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # (`make test-torch`) it is not even imported.
 TORCH = [
     Path(__file__).parent / path
-    for path in ("src/counterflow/torch.py", "docs/pytorch.md", "tests/test_torch.py")
+    for path in ("src/counterflow/torch", "docs/pytorch.md", "tests/test_torch.py")
 ]
 
 
@@ -38,5 +38,5 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     """Marks what needs PyTorch."""
     for item in items:
-        if item.path in TORCH:
+        if any(item.path.is_relative_to(path) for path in TORCH):
             item.add_marker("torch")

@@ -1,11 +1,13 @@
 """One's own problem: a run that is stopped at any record ends like one that is not."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import counterflow as cf
-from counterflow.experiments.analyse import analyse, usual_method
+from counterflow.experiments.analyse import analyse, prepared
 from counterflow.experiments.carry_out import Watcher, findings
 from counterflow.experiments.own.setting import checks_of, is_smooth
 from counterflow.experiments.registry import OWN, experiments_of
@@ -56,14 +58,21 @@ def test_stopped_again_and_again_it_ends_with_the_same_bits(tmp_path):
     assert told["convergence"].holds
 
 
-def test_the_usual_method_is_the_one_that_the_derivatives_allow():
-    assert usual_method(PROBLEM, PARAMS) is None
-    shape = jnp.zeros(2)
+def test_what_is_left_to_the_problem_is_what_it_allows():
+    assert prepared(ANALYSIS, PROBLEM, PARAMS) == (ANALYSIS, CHECKS)
 
-    def on_the_host(theta):
-        return host_call(lambda theta: np.asarray(theta) ** 3, shape, theta)
+    def cube(theta):
+        return np.asarray(theta) ** 3
 
-    assert usual_method(cf.Problem.from_gradient(on_the_host), PARAMS) == "orbit"
+    on_the_host = cf.Problem.from_gradient(lambda theta: host_call(cube, jnp.zeros(2), theta))
+    assert prepared(ANALYSIS, on_the_host, PARAMS)[0] == replace(ANALYSIS, method="orbit")
+    kinked = cf.Problem(lambda theta: jnp.sum(jnp.abs(theta)) + loss(theta))
+    near, far = jnp.array([0.05, -0.5]), replace(ANALYSIS, rtol=1e-7)
+    assert prepared(ANALYSIS, kinked, near)[0] == replace(ANALYSIS, rtol=1e-5)
+    assert prepared(far, kinked, near)[0] == far  # what was asked for stays
+    # A costlier way to a derivative is no reason to do without it.
+    costly = cf.Problem(lambda theta: jnp.sum(jnp.cumprod(1 + theta**2)))
+    assert prepared(ANALYSIS, costly, PARAMS)[0] == ANALYSIS
 
 
 def test_what_the_theory_does_not_apply_to_is_refused():

@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -16,10 +15,9 @@ import tyro
 from rich.console import Console
 
 from ..data.dataset import DataError, load
-from ..experiments.analyse import analyse, usual_method
+from ..experiments.analyse import analyse, prepared
 from ..experiments.carry_out import Watcher
 from ..experiments.experiment import Experiment
-from ..experiments.own.setting import checks_of, is_smooth
 from ..experiments.registry import EXPERIMENTS, with_symmetries
 from ..experiments.reproduce import reproduce as reproduce_experiments
 from ..runs.analysis import Analysis, digest_of
@@ -30,9 +28,6 @@ from ..runs.store import StoreError
 from .downloads import download_view
 from .models import blaming, load_model
 from .working import STOPPED, CommandError, finish, say, work
-
-# The tolerance of flows along a loss with kinks.
-_ROUGH = 1e-5
 
 
 def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
@@ -139,20 +134,18 @@ def _run(typed: str) -> Callable[..., int]:
             records=records,
             tolerance=tolerance,
             rtol=rtol,
-            method=method or usual_method(known.problem, known.params),
+            method=method,
         )
         try:
             analysis.require_valid()
         except ValueError as error:
             raise CommandError(str(error)) from error
         with blaming(known.path):
-            checks = checks_of(known.problem, known.params, orders)
-        for check in checks:
-            if check.level == "failure":
-                say(Console(), f"note: {check.name}: {check.message}")
-        if rtol is None and not is_smooth(checks):
-            # At kinks, exact flows take steps without end.
-            analysis = replace(analysis, rtol=_ROUGH)
+            analysis, checks = prepared(analysis, known.problem, known.params)
+        if not quiet:
+            for check in checks:
+                if check.level != "ok":
+                    say(Console(), f"note: {check.name}: {check.message}")
 
         def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
             problem, params = known.problem, known.params

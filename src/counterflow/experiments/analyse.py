@@ -1,6 +1,8 @@
 """One's own problem: everything that is asked about it, carried out."""
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -14,8 +16,11 @@ from ..problem.problem import Problem
 from ..runs.analysis import Analysis
 from ..runs.run import Run
 from .carry_out import Watcher, carry_out
-from .own.setting import OwnSetting
+from .own.setting import OwnSetting, checks_of, is_smooth
 from .registry import OWN
+
+# The relative tolerance of flows along a loss with kinks.
+_ROUGH = 1e-5
 
 
 def analyse(
@@ -34,7 +39,7 @@ def analyse(
         analysis: What is asked.
         problem: The problem.
         params: Its initial params.
-        checks: Whether the theory applies; see `checks_of`.
+        checks: Whether the theory applies; see `prepared`.
         folder: Where the runs are; the run has a folder of its own there.
         command: The command at work, to be noted.
         watcher: Hears how it is going.
@@ -44,13 +49,30 @@ def analyse(
     return carry_out(OWN, analysis, folder, lambda: setting, command, watcher, stopping)
 
 
-def usual_method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:
+def prepared(
+    analysis: Analysis, problem: Problem, params: PyTree
+) -> tuple[Analysis, tuple[Check, ...]]:
+    """The analysis with what it leaves to the problem, and whether the theory applies.
+
+    Raises:
+        ValueError: If nothing that is computed would mean anything.
+    """
+    checks = checks_of(problem, params, analysis.orders)
+    method = analysis.method or _method(problem, params)
+    # At kinks, exact flows take steps without end.
+    rtol = _ROUGH if analysis.rtol is None and not is_smooth(checks) else analysis.rtol
+    return replace(analysis, method=method, rtol=rtol), checks
+
+
+def _method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:
     """`orbit` where the second derivatives of the gradient are not to be had, else no preference.
 
     What predicts the error of the equation of motion needs them, unless it is made of gradients.
     """
-    try:
-        jax.eval_shape(partial(taylor.counter_terms, problem.gradient, count=2), params)
-    except Exception:
-        return "orbit"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of derivatives that are had, if in a costlier way
+        try:
+            jax.eval_shape(partial(taylor.counter_terms, problem.gradient, count=2), params)
+        except Exception:  # whatever a user's function raises when it is differentiated
+            return "orbit"
     return None

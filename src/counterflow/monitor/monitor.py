@@ -1,7 +1,6 @@
 """A monitor inside a training loop: how far it is from gradient flow, every so many steps."""
 
 import math
-import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from .quantities import (
     look,
     named,
 )
+from .requirements import require_budget, require_log, require_step, require_symmetries
 
 if TYPE_CHECKING:
     import xarray
@@ -106,13 +106,13 @@ class Monitor:
         predict: bool = True,
     ):
         self.every = require_steps(every, "every")
-        self.budget = _require_budget(budget)
+        self.budget = require_budget(budget)
         self.records: dict[int, dict[str, float]] = {}
         self.notes: dict[int, str] = {}
         self.gradient_evaluations = 0
         self._problem: Problem = on_device(require_problem(problem))
-        self._log, self._predict = _require_log(log), predict
-        self._symmetries = _require_symmetries(symmetries)
+        self._log, self._predict = require_log(log), predict
+        self._symmetries = require_symmetries(symmetries)
         self._layers: tuple[tuple[str, Symmetry], ...] = ()
         # Those given since the last record: one that changes has no prediction.
         self._learning_rates: list[Any] = [require_learning_rate(learning_rate)]
@@ -135,7 +135,7 @@ class Monitor:
             learning_rate: The η of the next step, if it is not the one before. Errors since the
                 last record are left out where it changed in between.
         """
-        step = _require_step(step)
+        step = require_step(step)
         if self._step is not None and step <= self._step:
             raise ValueError(
                 f"`step` must increase from call to call, got {step} after {self._step}: another "
@@ -369,43 +369,3 @@ def _place(name: str) -> tuple[bool, str, int]:
     """Where a name belongs in a record: in the order of their descriptions, layers last."""
     layer, _, quantity = name.rpartition("/")
     return bool(layer), layer, list(DESCRIPTIONS).index(quantity)
-
-
-def _require_step(step: Any) -> int:
-    try:
-        return operator.index(step)
-    except TypeError:
-        raise TypeError(
-            f"`step` must be an integer, the number of steps taken so far, got {step!r}"
-        ) from None
-
-
-def _require_budget(budget: Any) -> float:
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget >= 0:
-        raise ValueError(
-            f"`budget` must be a number of at least 0, got {budget!r}: it is how many gradients "
-            "the monitor may spend for each step of the loop"
-        )
-    return float(budget)
-
-
-def _require_log(log: Any) -> Any:
-    if log is not None and not callable(log):
-        raise TypeError(f"`log` must be a function of a step and a dictionary, got {log!r}")
-    return log
-
-
-def _require_symmetries(symmetries: Any) -> str | tuple[Symmetry, ...]:
-    if symmetries == "find":
-        return symmetries
-    given = (symmetries,) if isinstance(symmetries, Symmetry) else symmetries
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(
-            f"`symmetries` must be 'find' or a list of symmetries, got {symmetries!r}: "
-            "for example `[Scale('hidden', axis=1)]`"
-        )
-    given = tuple(given)
-    for symmetry in given:
-        if not isinstance(symmetry, Symmetry):
-            raise TypeError(f"`symmetries` must be symmetries, got {symmetry!r} among them")
-    return given

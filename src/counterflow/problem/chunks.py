@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .function import require_scalar
+from .host_call import host_call
 from .model import Constant
 from .samples import sample_count
 
@@ -63,8 +64,10 @@ class Chunks:
         del data
         assert self.files is not None
         files = self.files.tree()
+
         # In the byte order of this machine, whatever that of the file is.
-        dtype_of = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype.newbyteorder("="))  # noqa: E731
+        def dtype_of(leaf: Any) -> Any:
+            return jax.dtypes.canonicalize_dtype(leaf.dtype.newbyteorder("="))
 
         def load(start: Any) -> PyTree:
             part = slice(int(start), int(start) + size)
@@ -73,7 +76,7 @@ class Chunks:
         shapes = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), dtype_of(leaf)), files
         )
-        return jax.pure_callback(load, shapes, start, vmap_method="sequential")
+        return host_call(load, shapes, start)
 
 
 def chunks_of(loss: Callable[..., Any], data: PyTree, size: int) -> tuple[Chunks, PyTree]:

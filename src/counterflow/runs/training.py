@@ -24,6 +24,8 @@ _SHARPNESS_RECORDS = 5
 _MEASURED = ("descent", "flow 0", "flow 1")
 # The largest tolerance of a flow.
 _COARSEST = 1e-4
+# Settings that were added later, and are noted only where they are set.
+_ADDED = ("predicted", "method", "share")
 # A flow far beyond the reach of its series would be stiff without end.
 _MAX_SOLVER_STEPS = 20_000
 
@@ -76,11 +78,12 @@ class Training:
     @property
     def settings(self) -> dict[str, Any]:
         """What is noted of it, as JSON values; of the settings added last, those that are set."""
-        found = asdict(self)
-        for field in fields(self)[-3:]:
-            if found[field.name] == field.default:
-                del found[field.name]
-        return found
+        usual = {field.name: field.default for field in fields(self)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in _ADDED or value != usual[name]
+        }
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> "Training":
