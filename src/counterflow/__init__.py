@@ -35,6 +35,7 @@ from .errors.predict_error import (
 )
 from .monitor.monitor import Monitor as Monitor
 from .problem.problem import Problem as Problem
+from .problem.sharding import shard as shard
 from .report.charge_plot import plot_charges as plot_charges
 from .report.plot import plot as plot
 from .runs.run import Run as Run, TrainingSeries as TrainingSeries, open_run as open_run

@@ -5,6 +5,7 @@ import difflib
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ import tyro
 from rich.console import Console
 
 from ..data.dataset import DataError, load
-from ..experiments.analyse import analyse, prepared
+from ..experiments.analyse import analyse, prepared, spread
 from ..experiments.carry_out import Watcher
 from ..experiments.experiment import Experiment
 from ..experiments.registry import EXPERIMENTS, with_symmetries
@@ -23,15 +24,19 @@ from ..experiments.reproduce import reproduce as reproduce_experiments
 from ..runs.analysis import Analysis, digest_of
 from ..runs.configuration import Configuration, Data, Size, default_configuration
 from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
+from ..runs.processes import FirstFailed
 from ..runs.run import Run, open_run
 from ..runs.store import StoreError
 from .downloads import download_view
+from .launch import PATIENCE, together
 from .models import blaming, load_model
+from .processes import LOST, Processes, has_parent
 from .working import STOPPED, CommandError, finish, say, work
 
 
-def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
+def _reproduce(default: Configuration, given: Sequence[str]) -> Callable[..., int]:
     """The command, with the settings of the size and data that were typed as defaults."""
+    typed = _typed(given)
 
     def reproduce(
         experiments: Annotated[
@@ -41,6 +46,8 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
         configuration: tyro.conf.OmitArgPrefixes[Configuration] = default,
         folder: Path = Path("runs"),
         data_dir: Path | None = None,
+        processes: Processes = 1,
+        patience: int = PATIENCE,
         quiet: bool = False,
     ) -> int:
         """Run the experiments of the paper and write the report.
@@ -55,6 +62,9 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
             folder: Where runs are kept, each in a folder of its own.
             data_dir: A folder with the files of MNIST or Fashion-MNIST, idx, plain or gz; by
                 default they are downloaded.
+            processes: How many processes compute together, each with a part of the data: so many
+                on this machine, or those that a cluster started (Slurm, Open MPI, Kubernetes).
+            patience: Seconds after which a process that does not answer is given up.
             quiet: Print only the verdicts and where the report is.
         """
         try:
@@ -62,6 +72,8 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
         except ValueError as error:
             raise CommandError(str(error)) from error
         chosen = _chosen(experiments)
+        if (code := together(given, processes, patience)) is not None:
+            return code
         if data_dir is not None and configuration.data == "digits":
             raise CommandError(
                 "--data-dir is for the files of mnist and fashion-mnist, and --data is digits, "
@@ -73,7 +85,7 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
             with download_view(Console(), quiet) as progress:
                 return load(configuration.data, data_dir, progress)
 
-        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
+        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run | None:
             return reproduce_experiments(
                 chosen, configuration, folder, load_data, typed, view, stopping
             )
@@ -85,7 +97,9 @@ def _reproduce(default: Configuration, typed: str) -> Callable[..., int]:
     return reproduce
 
 
-def _run(typed: str) -> Callable[..., int]:
+def _run(given: Sequence[str]) -> Callable[..., int]:
+    typed = _typed(given)
+
     def run(
         model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE.py:NAME")],
         learning_rate: float,
@@ -96,6 +110,8 @@ def _run(typed: str) -> Callable[..., int]:
         rtol: float | None = None,
         method: Literal["taylor", "orbit"] | None = None,
         folder: Path = Path("runs"),
+        processes: Processes = 1,
+        patience: int = PATIENCE,
         quiet: bool = False,
     ) -> int:
         """Analyse your own network and write the report.
@@ -120,14 +136,20 @@ def _run(typed: str) -> Callable[..., int]:
             method: How the equation of motion is computed: taylor is exact, orbit uses gradients
                 alone; by default taylor at order 1 and orbit beyond.
             folder: Where runs are kept, each in a folder of its own.
+            processes: How many processes compute together, each with a part of the data: so many
+                on this machine, or those that a cluster started (Slurm, Open MPI, Kubernetes).
+            patience: Seconds after which a process that does not answer is given up.
             quiet: Print only the verdicts and where the report is.
         """
+        if (code := together(given, processes, patience)) is not None:
+            return code
         jax.config.update("jax_enable_x64", True)
         known = load_model(model)
+        problem = spread(known.problem)
         analysis = Analysis(
             model=known.name,
-            digest=digest_of(known.problem, known.params, known.source),
-            weight_decay=float(known.problem.weight_decay),
+            digest=digest_of(problem, known.params, known.source),
+            weight_decay=float(problem.weight_decay),
             learning_rate=learning_rate,
             steps=steps,
             orders=orders,
@@ -141,16 +163,17 @@ def _run(typed: str) -> Callable[..., int]:
         except ValueError as error:
             raise CommandError(str(error)) from error
         with blaming(known.path):
-            analysis, checks = prepared(analysis, known.problem, known.params)
+            analysis, checks = prepared(analysis, problem, known.params)
         if not quiet:
             for check in checks:
                 if check.level != "ok":
                     say(Console(), f"note: {check.name}: {check.message}")
 
-        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run:
-            problem, params = known.problem, known.params
+        def carry_out(view: Watcher, stopping: Callable[[], bool]) -> Run | None:
             with blaming(known.path):
-                return analyse(analysis, problem, params, checks, folder, typed, view, stopping)
+                return analyse(
+                    analysis, problem, known.params, checks, folder, typed, view, stopping
+                )
 
         return work(carry_out, folder / analysis.name, typed, quiet)
 
@@ -211,12 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     What was typed wrong gives 2, what could not be done 1.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    typed = shlex.join(["counterflow", *given])
     try:
         return tyro.extras.subcommand_cli_from_dict(
             {
-                "reproduce": _reproduce(_default(given), typed),
-                "run": _run(typed),
+                "reproduce": _reproduce(_default(given), given),
+                "run": _run(given),
                 "init": init,
                 "report": report,
                 "export": export,
@@ -231,19 +253,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error, 2)
     except (DataError, StoreError, OSError) as error:
         return _failed(error, 1)
+    except FirstFailed as error:
+        return _failed(error, 1)
     except KeyboardInterrupt:
         return _failed("stopped", 130)
 
 
 def run() -> None:
     """Runs the command that was typed, and ends the process."""
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        if not has_parent():
+            raise
+        traceback.print_exc(file=sys.__stderr__)  # its log; what is left to say, its parent says
+        os._exit(LOST)
     if code == STOPPED:
         # A compilation that is still at work would not survive an orderly end.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _typed(given: Sequence[str]) -> str:
+    return shlex.join(["counterflow", *given])
 
 
 def _failed(error: Exception | str, code: int) -> int:

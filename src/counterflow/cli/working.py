@@ -28,7 +28,7 @@ class CommandError(Exception):
 
 
 def work(
-    carry_out: Callable[[Watcher, Callable[[], bool]], Run],
+    carry_out: Callable[[Watcher, Callable[[], bool]], Run | None],
     place: Path,
     typed: str,
     quiet: bool,
@@ -51,6 +51,8 @@ def work(
         try:
             with view if isinstance(view, LiveView) else nullcontext():
                 run = carry_out(view, stopping)
+            if run is None:
+                return 0  # of several processes, the first one reports
             if not quiet:
                 say(console, str(compilation))
             finish(console, run, chosen)

@@ -12,7 +12,9 @@ from jaxtyping import PyTree
 
 from ..counter_terms import taylor
 from ..counter_terms.checks.questions import Check
+from ..problem.chunks import Chunks
 from ..problem.problem import Problem
+from ..problem.sharding import everywhere
 from ..runs.analysis import Analysis
 from ..runs.run import Run
 from .carry_out import Watcher, carry_out
@@ -32,7 +34,7 @@ def analyse(
     command: str,
     watcher: Watcher,
     stopping: Callable[[], bool],
-) -> Run:
+) -> Run | None:
     """The run of an analysis with everything that is asked, computed where it is not there.
 
     Args:
@@ -62,6 +64,16 @@ def prepared(
     # At kinks, exact flows take steps without end.
     rtol = _ROUGH if analysis.rtol is None and not is_smooth(checks) else analysis.rtol
     return replace(analysis, method=method, rtol=rtol), checks
+
+
+def spread(problem: Problem) -> Problem:
+    """The problem with its data on all devices there are.
+
+    Data that are spread already stay where they are, and so do those that come in chunks.
+    """
+    if problem.data is None or problem.mesh or isinstance(problem.function, Chunks):
+        return problem
+    return Problem(problem.function, everywhere(problem.data), problem.weight_decay)
 
 
 def _method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:

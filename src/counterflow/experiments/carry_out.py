@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..runs.analysis import Analysis
 from ..runs.configuration import Configuration
+from ..runs.processes import is_first, told
 from ..runs.run import Run, open_run
-from ..runs.store import Store, writing
+from ..runs.shared_store import SharedStore, writing_together
+from ..runs.store import Store
 from ..runs.training import Stopped, Training, Update, train
 from .experiment import Experiment, Setting
 from .finding import Finding
@@ -56,7 +59,7 @@ def carry_out(
     command: str,
     watcher: Watcher,
     stopping: Callable[[], bool],
-) -> Run:
+) -> Run | None:
     """The run of a configuration with everything that experiments need, computed where it is not.
 
     Args:
@@ -67,13 +70,17 @@ def carry_out(
         command: The command at work, to be noted.
         watcher: Hears how it is going.
         stopping: Asked after each record and result; if true, `Stopped` is raised.
+
+    Returns:
+        The run; of several processes that compute together, in the first one.
     """
     configuration.require_valid()
+    stopping = partial(told, stopping)  # all of them stop, or none
     trainings, results = needed(experiments, configuration)
     place = folder / configuration.name
     # Data that cannot be had leave no empty run behind.
-    setting = None if place.exists() else prepare()
-    with writing(place, configuration.to_json(), command, watcher.said) as store:
+    setting = None if told(place.exists) else prepare()
+    with writing_together(place, configuration.to_json(), command, watcher.said) as store:
         known = store.trainings()
         for name, training in trainings.items():
             if name in known:
@@ -91,11 +98,11 @@ def carry_out(
                 _compute(store, name, results[name], setting, watcher, stopping)
             for training in todo:
                 _train(store, training, setting, watcher, stopping)
-    return open_run(place)
+    return open_run(place) if is_first() else None
 
 
 def _compute(
-    store: Store,
+    store: Store | SharedStore,
     name: str,
     compute: Callable[[Any], Any],
     setting: Setting,
@@ -111,7 +118,7 @@ def _compute(
 
 
 def _train(
-    store: Store,
+    store: Store | SharedStore,
     training: Training,
     setting: Setting,
     watcher: Watcher,

@@ -20,7 +20,7 @@ def reproduce(
     command: str,
     watcher: Watcher,
     stopping: Callable[[], bool],
-) -> Run:
+) -> Run | None:
     """The run of a configuration with everything that experiments of the paper need.
 
     As `carry_out`, whose arguments these are.

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from .chunks import chunks_of
@@ -14,6 +15,7 @@ from .model import ModelLoss
 from .noun import noun, set_fields, static
 from .numbers import require_size, require_weight_decay
 from .samples import as_arrays, require_pair
+from .sharding import automatic, mesh_of, whole
 from .tree import add_scaled
 
 
@@ -24,7 +26,8 @@ class Problem:
     A problem is a pytree: `data` and `weight_decay` are leaves that pass through `jit`, `vmap` and
     `scan` as arguments, the function is static. Nothing is compiled or evaluated here. Where the
     data are large, compile functions of the problem (`jax.jit(Problem.gradient)(problem, params)`),
-    not its methods, of whose programs the data would be constants.
+    not its methods, of whose programs the data would be constants. Data may be spread over many
+    devices (`shard`).
 
     Args:
         loss: A scalar function, `loss(params)` or, with `data`, `loss(params, data)`. The params
@@ -44,6 +47,7 @@ class Problem:
     function: Callable[..., Any] = static()
     data: PyTree
     weight_decay: Any
+    mesh: Mesh | None = static()
 
     def __init__(self, loss: Callable[..., Any], data: PyTree = None, weight_decay: Any = 0.0):
         is_field = isinstance(loss, _VectorField)
@@ -54,7 +58,8 @@ class Problem:
             "pass `data=…` if it takes data" if data is None else "it must take the data second",
         )
         weight_decay = require_weight_decay(weight_decay)
-        set_fields(self, function=loss, data=as_arrays(data), weight_decay=weight_decay)
+        data = automatic(as_arrays(data))
+        set_fields(self, function=loss, data=data, weight_decay=weight_decay, mesh=mesh_of(data))
 
     @classmethod
     def from_gradient(
@@ -146,7 +151,9 @@ class Problem:
 
     def evaluate(self, params: PyTree) -> Any:
         """What the function that was given returns at `params`, unchecked."""
-        return self.function(params) if self.data is None else self.function(params, self.data)
+        if self.data is None:
+            return self.function(params)
+        return self.function(whole(params, self.mesh), self.data)
 
     def loss(self, params: PyTree) -> Float[Array, ""]:
         """The loss `f(θ)`, without the weight decay."""
@@ -167,7 +174,7 @@ class Problem:
             return jax.grad(self.loss)(params)
         gradient = self.evaluate(params)
         _require_alike(gradient, params)
-        return gradient
+        return whole(gradient, self.mesh)
 
     def hessian_vector_product(self, params: PyTree, vector: PyTree) -> PyTree:
         """The derivative of `gradient` along a vector, `(H(θ) + λI) v`, shaped like `params`.

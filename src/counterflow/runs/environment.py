@@ -6,6 +6,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+import jax
+
 PACKAGES = ("counterflow", "jax", "jaxlib", "diffrax", "equinox", "numpy")
 
 
@@ -18,7 +20,10 @@ def environment() -> dict[str, str]:
 def fingerprint() -> dict[str, str]:
     """What has to be equal for two runs to agree to the last bit."""
     flags = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    # Noted where there are several: sums over samples are then made of parts.
+    several = {"devices": jax.device_count(), "processes": jax.process_count()}
     return environment() | {
+        **{name: str(count) for name, count in several.items() if count > 1},
         "scipy": version("scipy"),
         "processor": _processor(),
         "cores": str(_cores()),

@@ -12,12 +12,17 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 
-def write_state(path: Path, state: PyTree) -> str:
-    """Writes a state aside, makes it safe on disk and renames it; returns its SHA-256."""
+def pack(state: PyTree) -> bytes:
+    """The arrays of a state as the content of a file."""
     leaves = jax.tree.leaves(state)
     # One transfer of all arrays; a scalar keeps its shape.
     arrays = {str(i): np.asarray(leaf, order="C") for i, leaf in enumerate(jax.device_get(leaves))}
-    content = save(arrays)
+    return save(arrays)
+
+
+def write_state(path: Path, state: PyTree) -> str:
+    """Writes a state aside, makes it safe on disk and renames it; returns its SHA-256."""
+    content = pack(state)
     aside = path.with_suffix(".part")
     with aside.open("wb") as file:
         file.write(content)
@@ -38,15 +43,22 @@ def read_state(path: Path, digest: str, like: PyTree) -> PyTree:
     if sha256(content).hexdigest() != digest:
         raise ValueError(f"{path} is damaged: its SHA-256 is not the one that was noted")
     try:
+        return unpack(content, like)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
+
+
+def unpack(content: bytes, like: PyTree) -> PyTree:
+    """The state that `pack` made a content of, with the structure of another one."""
+    try:
         arrays = load(content)
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+        raise ValueError(f"is damaged: {error}") from error
     leaves, structure = jax.tree.flatten(like)
     expected = {str(i): (jnp.shape(x), jnp.result_type(x)) for i, x in enumerate(leaves)}
     if {name: (array.shape, array.dtype) for name, array in arrays.items()} != expected:
         raise ValueError(
-            f"{path} was written by another version of counterflow: it does not hold the state of "
-            "this run"
+            "was written by another version of counterflow: it does not hold the state of this run"
         )
     return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in expected])
 

@@ -17,6 +17,7 @@ from ..problem.problem import Problem
 from ..problem.tree import on_device
 from ..solvers.requirements import require_records
 from ..solvers.trajectory import Status
+from .shared_store import SharedStore
 from .store import Store
 
 # Sharpness takes about a hundred gradients: it is measured at so many records only.
@@ -160,7 +161,7 @@ def train(
     problem: Problem,
     params: PyTree,
     observables: Callable[[PyTree], dict[str, float]],
-    store: Store,
+    store: Store | SharedStore,
     watch: Callable[[Update], None],
     stopping: Callable[[], bool],
     say: Callable[[str], None],

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...data.dataset import DataError, Dataset
 from ...networks.paper_network import cross_entropy, glorot_uniform
 from ...problem.problem import Problem
+from ...problem.sharding import everywhere
 from ...runs.configuration import Configuration
 from ...runs.training import Training
 from ..experiment import Setting
@@ -62,10 +64,11 @@ class PaperSetting(Setting):
 
     def _arrays(self, samples: int | None) -> tuple[Any, ...]:
         if samples not in self._on_device:
-            inputs, targets = self.dataset.inputs[:samples], self.dataset.targets[:samples]
+            arrays = self.dataset.inputs[:samples], self.dataset.targets[:samples]
+            inputs, targets = everywhere(arrays)
             # Of many images also the transpose, with which a gradient takes a fifth less.
-            more = (jnp.asarray(inputs.T.copy()),) if inputs.size > _MANY else ()
-            self._on_device[samples] = (jnp.asarray(inputs), jnp.asarray(targets), *more)
+            more = (_transpose(inputs),) if inputs.size > _MANY else ()
+            self._on_device[samples] = (inputs, targets, *more)
         return self._on_device[samples]
 
     def start(self, training: Training) -> tuple[Problem, PyTree]:
@@ -76,6 +79,9 @@ class PaperSetting(Setting):
     def observables(self, params: PyTree) -> dict[str, float]:
         """The charges of the symmetric layers: squared norm, and sum of weights with its length."""
         return {name: float(value) for name, value in _observables(params).items()}
+
+
+_transpose = jax.jit(jnp.transpose)
 
 
 @eqx.filter_jit
