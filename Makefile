@@ -46,6 +46,8 @@ bench: .venv/.installed-torch ## measure the cost of everything beside what one 
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/find_symmetries.py
 	$(BIN)/python benchmarks/monitor.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/processes.py
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/readme.py
@@ -54,6 +56,7 @@ figures: .venv/.installed ## make the figures of the documentation, and what is 
 	$(BIN)/python docs/how_far_can_i_trust_gradient_flow.py
 	$(BIN)/python docs/symmetries.py
 	$(BIN)/python docs/cost.py
+	$(BIN)/python docs/clusters.py
 
 clean: ## remove the environment, caches and built packages; results stay
 	rm -rf .venv .pytest_cache .ruff_cache build dist site

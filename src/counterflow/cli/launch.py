@@ -16,8 +16,8 @@ from typing import Any
 from .processes import ADDRESS, DESCRIPTORS, LOST, NUMBER, Processes, has_parent, join
 from .working import CommandError
 
-# Seconds that the others have to end by themselves once one has failed.
-_GRACE = 10.0
+#: Seconds that the others have to end by themselves once one has failed.
+GRACE = 10.0
 # How often they are looked at.
 _INTERVAL = 0.1
 # Exit codes of a process that has said what there is to say.
@@ -105,7 +105,7 @@ def _wait(children: Sequence[Child]) -> list[Child]:
     deadline = None
     while any(child.poll() is None for child in children):
         if deadline is None and any(child.poll() not in (None, 0) for child in children):
-            deadline = time.monotonic() + _GRACE
+            deadline = time.monotonic() + GRACE
         if deadline is not None and time.monotonic() > deadline:
             left = [child for child in children if child.poll() is None]
             for child in left:

@@ -251,9 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except CommandError as error:
         return _failed(error, 2)
-    except (DataError, StoreError, OSError) as error:
-        return _failed(error, 1)
-    except FirstFailed as error:
+    except (DataError, StoreError, FirstFailed, OSError) as error:
         return _failed(error, 1)
     except KeyboardInterrupt:
         return _failed("stopped", 130)

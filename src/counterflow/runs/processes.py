@@ -34,7 +34,7 @@ def from_first(make: Callable[[], bytes]) -> bytes:
     if error is not None:
         raise error
     if failed:
-        raise FirstFailed
+        raise FirstFailed("the first of the processes failed, and says why")
     # In few sizes, each of which has to be compiled.
     room = np.zeros(max(1 << (int(length) - 1).bit_length(), 1), np.uint8)
     room[: len(content)] = np.frombuffer(content, np.uint8)

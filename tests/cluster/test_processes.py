@@ -1,0 +1,181 @@
+"""Several processes that compute together, for real: the same series, and nothing lost."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import AS_USERS, COMMAND, assert_same_series
+from counterflow.cli.launch import GRACE
+from counterflow.runs.agreement import apart
+from counterflow.runs.run import open_run
+from counterflow.runs.store import StoreError
+
+pytestmark = pytest.mark.cluster
+
+MODEL = f"{Path(__file__).parent / 'model.py'}:problem"
+PATIENCE = 10
+RUN = ["run", MODEL, *"--learning-rate 1e-2 --steps 300 --orders 0 1 --records 150".split()]
+# How far two series may be apart; see `apart`.
+CLOSE = 1e-12
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folders of the same analysis by one, two and four processes, undisturbed."""
+    folder = tmp_path_factory.mktemp("runs")
+    # Each of them compiles the programs of all.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    os.environ |= cache
+    yield {n: finished(folder / str(n), n) for n in (1, 2, 4)}
+    for name in cache:
+        del os.environ[name]
+
+
+def start(folder, processes):
+    """The command at work."""
+    command = [COMMAND, *RUN, "--folder", str(folder), "--processes", str(processes)]
+    return subprocess.Popen(
+        [*command, "--patience", str(PATIENCE)],
+        text=True,
+        env=AS_USERS | {k: v for k, v in os.environ.items() if k.startswith("JAX")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finished(folder, processes):
+    """The run, when the command has ended well."""
+    said, wrong = start(folder, processes).communicate(timeout=600)
+    assert "claims hold" in said, said + wrong
+    assert not wrong
+    return only_run(folder)
+
+
+def only_run(folder):
+    (place,) = folder.iterdir()
+    return open_run(place)
+
+
+def records(folder):
+    """How many records are kept so far."""
+    try:
+        return sum(len(known.steps) for known in only_run(folder).trainings.values())
+    except (StoreError, ValueError, OSError):
+        return 0
+
+
+def at_work(folder, processes):
+    """The command, when it has kept some records, and the numbers of its processes."""
+    command = start(folder, processes)
+    before = records(folder)
+    while records(folder) < before + 3:
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.05)
+    return command, children(command.pid)
+
+
+def children(parent):
+    """The processes of a parent, in their order."""
+    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True).stdout
+    number = {}
+    for pid in map(int, found.split()):
+        told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        (number[pid],) = [one for one in told if one.startswith(b"COUNTERFLOW_PROCESS=")]
+    return sorted(number, key=number.__getitem__)
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_the_series_are_those_of_one_process(runs, processes):
+    one, several = runs[1], runs[processes]
+    assert one.trainings.keys() == several.trainings.keys()
+    found = apart(one, several)
+    assert {"loss", "error", "relative_error", "propagated_prediction"} <= found.keys()
+    assert all(difference < CLOSE for difference in found.values()), found
+
+
+def test_one_process_writes_and_notes_how_many_there_were(runs):
+    (sitting,) = runs[2].sittings
+    assert sitting["fingerprint"]["processes"] == "2"
+    assert "processes" not in runs[1].sittings[0]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("number", "fault", "said"),
+    [
+        (1, signal.SIGKILL, "process 2 of 2 ended by SIGKILL"),
+        (0, signal.SIGKILL, "process 1 of 2 ended by SIGKILL"),
+        (1, signal.SIGSTOP, "process 2 of 2 did not answer"),
+        (0, signal.SIGSTOP, "process 1 of 2 did not answer"),
+    ],
+)
+def test_one_that_dies_or_hangs_ends_the_others_and_the_run_goes_on(
+    runs, tmp_path, number, fault, said
+):
+    command, pids = at_work(tmp_path, 2)
+    kept = records(tmp_path)
+    since = time.monotonic()
+    os.kill(pids[number], fault)
+    _, wrong = command.communicate(timeout=120)
+    allowed = GRACE + (PATIENCE if fault == signal.SIGSTOP else 0)
+    assert time.monotonic() - since < allowed + 15  # what a busy machine adds
+    assert command.returncode == 1
+    assert said in wrong
+    assert "the same command goes on" in wrong
+    assert all(map(is_gone, pids))
+    assert records(tmp_path) >= kept
+    assert_same_series(finished(tmp_path, 2), runs[2])
+
+
+def test_ctrl_c_stops_all_of_them_at_a_record(runs, tmp_path):
+    command, pids = at_work(tmp_path, 2)
+    command.send_signal(signal.SIGINT)
+    said, wrong = command.communicate(timeout=60)
+    assert command.returncode == 130, wrong
+    assert "to go on: counterflow run" in said
+    assert all(map(is_gone, pids))
+    assert_same_series(finished(tmp_path, 2), runs[2])
+
+
+def test_without_their_parent_they_end(tmp_path, runs):
+    command, pids = at_work(tmp_path, 2)
+    command.kill()
+    command.communicate()
+    deadline = time.monotonic() + 20
+    while not all(map(is_gone, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # With another number of processes it goes on too, and says so.
+    said, _ = start(tmp_path, 1).communicate(timeout=300)
+    assert "processes was 2, is unknown" in said
+    assert "claims hold" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--processes", "0"], "--processes must be at least 1, got 0"),
+        (["--processes", "2", "--patience", "0"], "--patience must be at least 1, got 0"),
+        (["--processes", "cluster"], "JAX found none of them"),
+    ],
+)
+def test_what_cannot_be_is_said(options, said, tmp_path):
+    command = [COMMAND, *RUN, "--folder", str(tmp_path), *options]
+    found = subprocess.run(command, capture_output=True, text=True, env=AS_USERS, timeout=120)
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert not list(tmp_path.iterdir())
