@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test test-browser test-torch lint format docs bench figures clean
+.PHONY: help reproduce test test-browser test-torch test-cluster lint format docs bench figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -17,7 +17,7 @@ reproduce: .venv/.installed ## run every experiment of the paper on digits and w
 
 test: lint ## run the linter, the type checker, tests and doctests
 	$(BIN)/pytest
-	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch)"
+	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch), sweeps on Ray (make test-cluster)"
 
 test-browser: .venv/.installed ## test the report in headless Chromium (Debian: chromium, chromium-driver)
 	@command -v chromedriver >/dev/null || { echo "this needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
@@ -25,6 +25,9 @@ test-browser: .venv/.installed ## test the report in headless Chromium (Debian: 
 
 test-torch: .venv/.installed-torch ## test problems from PyTorch modules (installs PyTorch)
 	$(BIN)/pytest tests/test_torch.py src/counterflow/torch docs/pytorch.md -m torch
+
+test-cluster: .venv/.installed-cluster ## test sweeps on a local Ray, with workers killed on the way (installs Ray)
+	$(BIN)/pytest tests/cluster -m cluster -n 0
 
 lint: .venv/.installed ## run the linter and the type checker alone
 	$(BIN)/ruff check
@@ -73,4 +76,9 @@ clean: ## remove the environment, caches and built packages; results stay
 .venv/.installed-torch: .venv/.installed
 	@rm -f $@
 	$(PIP_INSTALL) torch torchdiffeq
+	@touch $@
+
+.venv/.installed-cluster: .venv/.installed
+	@rm -f $@
+	$(PIP_INSTALL) -e '.[cluster]'
 	@touch $@

@@ -25,6 +25,30 @@ TINY = (
     "--large-steps 4 --long-steps 30 --long-samples 40 --seeds 8"
 ).split()
 
+# A network of one's own, in milliseconds.
+MODEL = """
+import jax.numpy as jnp
+
+import counterflow as cf
+
+
+def loss(params, data):
+    inputs, targets = data
+    return jnp.mean((inputs @ params["first"] @ params["second"] - targets) ** 2)
+
+
+def problem():
+    inputs = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+    params = {
+        "first": jnp.cos(jnp.arange(6.0)).reshape(3, 2),
+        "second": jnp.sin(jnp.arange(2.0) + 1).reshape(2, 1),
+    }
+    return cf.Problem(loss, (inputs, jnp.ones((4, 1))), weight_decay=0.01), params
+
+
+pair = problem()
+"""
+
 
 def reproduce(folder, *arguments):
     """The run that a command in this process made or went on with, among those in a folder."""

@@ -28,6 +28,7 @@ COLUMNS = (
     ("runs",),
     ("experiments",),
     ("report",),
+    ("sweeps",),
     ("cli",),
 )
 COLUMN_OF = {package: i for i, column in enumerate(COLUMNS) for package in column}

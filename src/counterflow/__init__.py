@@ -51,6 +51,7 @@ from .solvers.trajectory import (
     Status as Status,
     Trajectory as Trajectory,
 )
+from .sweeps.sweep import Sweep as Sweep, open_sweep as open_sweep
 from .symmetries.charge_velocity import (
     ChargeVelocity as ChargeVelocity,
     charge_after_step as charge_after_step,

@@ -9,33 +9,12 @@ import numpy as np
 import pytest
 
 import counterflow as cf
+from command_line import MODEL
 from counterflow.cli import main
 from counterflow.cli.models import load_model
 from counterflow.experiments.registry import OWN
 from counterflow.runs.run import open_run
 
-MODEL = """
-import jax.numpy as jnp
-
-import counterflow as cf
-
-
-def loss(params, data):
-    inputs, targets = data
-    return jnp.mean((inputs @ params["first"] @ params["second"] - targets) ** 2)
-
-
-def problem():
-    inputs = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-    params = {
-        "first": jnp.cos(jnp.arange(6.0)).reshape(3, 2),
-        "second": jnp.sin(jnp.arange(2.0) + 1).reshape(2, 1),
-    }
-    return cf.Problem(loss, (inputs, jnp.ones((4, 1))), weight_decay=0.01), params
-
-
-pair = problem()
-"""
 OPTIONS = "--learning-rate 0.1 --steps 12 --records 4 --orders 0 1 --quiet".split()
 
 

@@ -27,10 +27,14 @@ from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
 from ..runs.processes import FirstFailed
 from ..runs.run import Run, open_run
 from ..runs.store import StoreError
+from ..sweeps.cluster import ClusterError
+from ..sweeps.page import write_sweep_report
+from ..sweeps.sweep import is_sweep, open_sweep
 from .downloads import download_view
 from .launch import PATIENCE, together
 from .models import blaming, load_model
 from .processes import LOST, Processes, has_parent
+from .sweep import sweep_command
 from .working import STOPPED, CommandError, finish, say, work
 
 
@@ -198,11 +202,14 @@ def init(path: tyro.conf.Positional[Path] = Path("my_model.py")) -> int:
 
 
 def report(run: tyro.conf.Positional[Path]) -> int:
-    """Write the report of a run that is on disk, finished or not.
+    """Write the report of a run or a sweep that is on disk, finished or not.
 
     Args:
-        run: The folder of the run, such as runs/digits-quick-….
+        run: The folder of the run, such as runs/digits-quick-…, or of the sweep.
     """
+    if is_sweep(run):
+        print(f"report: {write_sweep_report(open_sweep(run))}")
+        return 0
     finish(Console(), open_run(run))
     return 0
 
@@ -239,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             {
                 "reproduce": _reproduce(_default(given), given),
                 "run": _run(given),
+                "sweep": sweep_command(_typed(given)),
                 "init": init,
                 "report": report,
                 "export": export,
@@ -251,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except CommandError as error:
         return _failed(error, 2)
-    except (DataError, StoreError, FirstFailed, OSError) as error:
+    except (ClusterError, DataError, StoreError, FirstFailed, OSError) as error:
         return _failed(error, 1)
     except KeyboardInterrupt:
         return _failed("stopped", 130)

@@ -80,6 +80,8 @@ class Panel:
         x_scale: Whether the horizontal axis is logarithmic.
         y_scale: Whether the vertical axis is logarithmic.
         plane: Whether both axes are lengths in one plane, to be drawn to the same scale.
+        y_ends: The ends of the vertical axis, where panels share one; by default those of the
+            curves.
     """
 
     title: str
@@ -89,6 +91,7 @@ class Panel:
     x_scale: Literal["linear", "log"] = "linear"
     y_scale: Literal["linear", "log"] = "linear"
     plane: bool = False
+    y_ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

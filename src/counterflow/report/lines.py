@@ -47,7 +47,7 @@ def window_of(panel: Panel) -> Window:
     marked = panel.plane or any(curve.points for curve in panel.curves)
     return Window(
         _ends(x, panel.x_scale, margin=0.03 if marked else 0.0),
-        _ends(y, panel.y_scale, margin=0.04),
+        panel.y_ends or _ends(y, panel.y_scale, margin=0.04),
     )
 
 

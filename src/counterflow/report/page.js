@@ -53,7 +53,8 @@ class Panel {
   size() {
     const width = Math.max(120, Math.floor(this.place.clientWidth));
     const share = this.plane ? 0.72 : this.alone ? 0.5 : 0.68;
-    const height = Math.round(Math.min(Math.max(width * share, 230), this.plane ? 520 : 420));
+    const least = this.place.closest("figure.small") ? 165 : 230;
+    const height = Math.round(Math.min(Math.max(width * share, least), this.plane ? 520 : 420));
     return { width, height };
   }
 

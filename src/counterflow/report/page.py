@@ -1,32 +1,14 @@
 """The report: one page of HTML that needs nothing else, and every figure as a file of its own."""
 
-import json
 import re
-from base64 import b64encode
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
 from html import escape
 from pathlib import Path
-from string import Template
-from typing import Any
 
 from ..experiments.finding import Claim, Finding, Panel, Table
-from .chart import figure, interactive, looks_of
-from .lines import lines_of, window_of
-from .style import Look, palette
-
-_HERE = Path(__file__).parent
-
-# Colours of Vega-Lite's axes and titles that follow those of the page.
-_AXIS = {
-    "labelColor": "var(--ink)",
-    "titleColor": "var(--ink)",
-    "gridColor": "var(--grid)",
-    "domainColor": "var(--axis)",
-    "tickColor": "var(--axis)",
-}
-_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif'
+from .chart import figure, looks_of
+from .frame import framed, variable, write_whole
+from .style import Look
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +45,7 @@ def write_page(path: Path, report: Report) -> None:
         path: Where to; its folder is made.
         report: What the page tells.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".part")
-    aside.write_text(page(report), encoding="utf-8")
-    aside.replace(path)
+    write_whole(path, page(report))
 
 
 def write_figures(folder: Path, findings: tuple[Finding, ...]) -> list[Path]:
@@ -96,24 +75,16 @@ def write_figures(folder: Path, findings: tuple[Finding, ...]) -> list[Path]:
 def page(report: Report) -> str:
     """The report as HTML."""
     names = _identifiers(report.findings)
-    bundle = _bundle()
-    script = _harmless((_HERE / "page.js").read_text(encoding="utf-8"))
-    figures = {
-        f"figure-{name}": [_panel_data(panel) for panel in finding.panels]
-        for finding, name in zip(report.findings, names, strict=True)
-        if finding.panels
-    }
     sections = [_section(*pair) for pair in zip(report.findings, names, strict=True)]
-    template = Template((_HERE / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        policy=_policy(bundle, script),
-        title=escape(report.title),
-        style=_palette_css() + (_HERE / "page.css").read_text(encoding="utf-8"),
-        header=_header(report),
-        content="\n".join([_summary(report, names), *sections, _appendix(report)]),
-        figures=_json(figures),
-        bundle=bundle,
-        script=script,
+    return framed(
+        report.title,
+        _header(report),
+        "\n".join([_summary(report, names), *sections, _appendix(report)]),
+        {
+            name: finding.panels
+            for finding, name in zip(report.findings, names, strict=True)
+            if finding.panels
+        },
     )
 
 
@@ -190,7 +161,7 @@ def _section(finding: Finding, name: str) -> str:
             f'<p class="name"><code>{escape(finding.name)}</code>'
             '<span class="up"> · <a href="#summary">all claims</a></span></p>',
             f'<h2 id="{name}-title">{escape(finding.title)}</h2>',
-            _figure(finding, name) if finding.panels else f"<p>{caption}</p>",
+            figure_html(finding, name) if finding.panels else f"<p>{caption}</p>",
             f'<ul class="claims">{claims}</ul>' if claims else "",
             table,
             "</section>",
@@ -198,8 +169,14 @@ def _section(finding: Finding, name: str) -> str:
     )
 
 
-def _figure(finding: Finding, name: str) -> str:
-    """A figure: a button for every curve, tools, a place for every panel, and the caption."""
+def figure_html(finding: Finding, name: str, small: bool = False) -> str:
+    """A figure: a button for every curve, tools, a place for every panel, and the caption.
+
+    Args:
+        finding: What was found, with panels.
+        name: What it is called in the page.
+        small: Whether its panels are many and small, to be compared at a glance.
+    """
     buttons = [
         f'<button type="button" aria-pressed="true" data-curve="{escape(curve)}">'
         f"{''.join(map(_swatch, looks))}{escape(curve)}</button>"
@@ -212,10 +189,11 @@ def _figure(finding: Finding, name: str) -> str:
         f'<button type="button" data-save="{name}" aria-label="Save the drawn values as CSV">CSV'
         "</button>",
     ]
-    single = ' class="single"' if len(finding.panels) == 1 else ""
+    kind = "small" if small else "single" if len(finding.panels) == 1 else None
+    styled = "" if kind is None else f' class="{kind}"'
     return "\n".join(
         [
-            f'<figure id="figure-{name}"{single} aria-labelledby="{name}-title" '
+            f'<figure id="figure-{name}"{styled} aria-labelledby="{name}-title" '
             f'aria-describedby="{name}-caption">',
             f'<div class="bar" role="group" aria-label="Curves and tools">{"".join(buttons)}'
             f'<span class="tools">{"".join(tools)}</span></div>',
@@ -243,7 +221,7 @@ def _place(panel: Panel) -> str:
 
 def _swatch(drawn: Look) -> str:
     dash = "" if drawn.dash == (1, 0) else f' stroke-dasharray="{" ".join(map(str, drawn.dash))}"'
-    colour = _variable(drawn.colour)
+    colour = variable(drawn.colour)
     mark = f'<circle cx="13" cy="5" r="3.3" fill="{colour}"/>' if drawn.points else ""
     return (
         '<svg width="26" height="10" aria-hidden="true"><line x1="0" x2="26" y1="5" y2="5" '
@@ -313,79 +291,3 @@ def _identifiers(findings: tuple[Finding, ...]) -> list[str]:
         )
         names.append(f"{name}~{taken + 1}" if taken else name)
     return names
-
-
-# --- what is drawn --------------------------------------------------------------------------
-
-
-def _panel_data(panel: Panel) -> dict[str, Any]:
-    """What the script needs to draw a panel."""
-    window = window_of(panel)
-    spec = interactive(panel)
-    config = spec["config"]
-    config["font"] = _FONT
-    config["background"] = "transparent"
-    config["aria"] = False  # the place of the chart says what it shows
-    config["axis"] |= _AXIS | {"labelFontSize": 12, "titleFontSize": 13, "titlePadding": 8}
-    return {
-        "title": panel.title,
-        "plane": panel.plane,
-        "x": {"title": panel.x_title, "scale": panel.x_scale, "ends": window.x},
-        "y": {"title": panel.y_title, "scale": panel.y_scale, "ends": window.y},
-        "lines": [line | {"colour": _variable(line["colour"])} for line in lines_of(panel)],
-        "spec": _with_variables(spec),
-    }
-
-
-def _with_variables(value: Any) -> Any:
-    """A specification with the colours of the page's style in place of those of white paper."""
-    if isinstance(value, dict):
-        return {key: _with_variables(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_with_variables(inner) for inner in value]
-    return _variable(value) if value in palette() else value
-
-
-def _variable(colour: str) -> str:
-    return f"var(--c{colour[1:]})"
-
-
-def _palette_css() -> str:
-    def rule(colours: list[tuple[str, str]]) -> str:
-        return ":root{" + "".join(f"--c{name[1:]}:{colour};" for name, colour in colours) + "}\n"
-
-    dark = rule(list(palette().items()))
-    light = rule([(colour, colour) for colour in palette()])
-    return f"{light}@media screen and (prefers-color-scheme: dark) {{{dark}}}\n"
-
-
-# --- what keeps the page whole --------------------------------------------------------------
-
-
-def _json(value: Any) -> str:
-    """JSON that cannot end the element it stands in; what is not a number is refused."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
-
-
-@cache
-def _bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
-    import vl_convert  # starts a JavaScript engine
-
-    return _harmless(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-
-
-def _harmless(script: str) -> str:
-    """A script in which no string ends or opens the element it stands in."""
-    return re.sub(r"<(?=/script|script|!--)", r"\\x3c", script, flags=re.IGNORECASE)
-
-
-def _policy(*scripts: str) -> str:
-    """Only the page's own scripts run, and nothing is fetched."""
-    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )

@@ -44,6 +44,10 @@ class StoreError(Exception):
     """A run on disk that cannot be read or written; the message says what to do."""
 
 
+class BeingWritten(StoreError):
+    """A run that another process is writing."""
+
+
 #: The value of each quantity of each process, at one record.
 Rows = Mapping[str, Mapping[str, float]]
 
@@ -341,7 +345,7 @@ def _lock(lock: Any, folder: Path) -> None:
     except BlockingIOError:
         lock.seek(0)
         holder = lock.read().strip() or "another process"
-        raise StoreError(
+        raise BeingWritten(
             f"{folder} is being written by {holder}: wait until it is done, or stop it; nothing "
             "was changed"
         ) from None
