@@ -145,6 +145,28 @@ def test_the_page_on_monitors_quotes_the_benchmark():
     assert found["overhead_in_gradients"] < 0.1
 
 
+# --- the page on sweeps -------------------------------------------------------------------------
+
+
+def test_the_page_on_sweeps_shows_the_example_that_is_shipped():
+    page = (DOCS / "sweep.md").read_text(encoding="utf-8")
+    example = (TOP / "examples" / "paper_grid.toml").read_text(encoding="utf-8")
+    assert f"```toml\n{example}```" in page
+
+
+def test_the_table_on_sweeps_is_that_of_the_committed_result_and_nothing_was_lost():
+    script = load(DOCS / "sweep.py")
+    result = json.loads((DOCS / "results" / "sweep.json").read_text(encoding="utf-8"))
+    page = (DOCS / "sweep.md").read_text(encoding="utf-8")
+    assert with_table(page, "killed", script.table_of(result)) == page
+    assert result["kills"] == 2 == sum(len(one["killed_after"]) for one in result["runs"].values())
+    assert len(result["runs"]) == 6
+    for one in result["runs"].values():
+        assert one["equal"]
+        assert one["lost"] == 0
+        assert one["gradients"] == one["gradients_undisturbed"]
+
+
 # --- the page on other networks, and the home page ----------------------------------------------
 
 
