@@ -141,11 +141,11 @@ def _header(sweep: Sweep, title: str, told: Mapping[str, _Told]) -> str:
         f'<p class="warning" role="note"><strong>Note:</strong> {text}</p>'
         for text, told_so in (
             (
-                f'{len(sweep.failed)} of {count} runs failed: <a href="#failed">why</a>',
+                f'failed: {len(sweep.failed)} of {count} runs, <a href="#failed">and why</a>',
                 bool(sweep.failed),
             ),
             (
-                f"{count - done - len(sweep.failed)} of {count} runs are not finished; to go on: "
+                f"not finished: {count - done - len(sweep.failed)} of {count} runs; to go on: "
                 f"<code>{escape(sweep.command)}</code>",
                 done + len(sweep.failed) < count,
             ),
@@ -174,15 +174,17 @@ def _table(sweep: Sweep, told: Mapping[str, _Told]) -> str:
         for text, kind in (
             *((symbol(field), _NUMBER) for field in sweep.fields),
             ("status", ""),
+            ("report", ""),
             ("claims that hold", _NUMBER),
-            *((f"error at the end, {flow_name(order)}", _NUMBER) for order in orders),
+            *((flow_name(order), _NUMBER) for order in orders),
             ("gradients", _NUMBER),
             ("time", _NUMBER),
-            ("report", ""),
         )
     )
     rows = [_row(sweep, name, told.get(name), orders) for name in sweep.swept]
-    caption = "Every run, in the order of the file; errors are relative to the weights."
+    caption = (
+        "Every run, in the order of the file. Of each flow, the relative error at the last record."
+    )
     body = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table '
         f'class="data"><caption>{caption}</caption><thead><tr>{header}</tr></thead>'
@@ -198,7 +200,7 @@ def _row(sweep: Sweep, name: str, told: _Told | None, orders: Sequence[int]) -> 
     settings = [_cell(shown(sweep.value(name, field))) for field in sweep.fields]
     if told is None:
         status = '<span class="fails">failed</span>' if name in sweep.failed else "waiting"
-        others = [f"<td>{status}</td>", *[_cell("")] * (len(orders) + 3), "<td></td>"]
+        others = [f"<td>{status}</td><td></td>", *[_cell("")] * (len(orders) + 3)]
         return f"<tr>{''.join(settings + others)}</tr>"
     known, claims = told.known, told.claims
     errors = [
@@ -210,9 +212,8 @@ def _row(sweep: Sweep, name: str, told: _Told | None, orders: Sequence[int]) -> 
     evaluations, seconds = told.cost
     held = f"{sum(claim.holds for claim in claims)} of {len(claims)}" if claims else ""
     cells = [
-        f"<td>{escape(told.status)}</td>",
+        f"<td>{escape(told.status)}</td><td>{_link(told.run, name)}</td>",
         *map(_cell, (held, *errors, f"{evaluations:,}", duration(seconds))),
-        f"<td>{_link(told.run, name)}</td>",
     ]
     return f"<tr>{''.join(settings + cells)}</tr>"
 
