@@ -49,7 +49,8 @@ def sweep(folder: Path, kills: int) -> list[dict[str, Any]]:
     """Carries the sweep out; returns whose workers were killed, after how many records."""
     command = [str(Path(sys.executable).with_name("counterflow")), "sweep", str(EXAMPLE)]
     process = subprocess.Popen([*command, "--folder", str(folder)])
-    chance, killed = random.Random(), []
+    chance, noted = random.Random(), folder / "killed.json"
+    killed = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else []
     while process.poll() is None:
         time.sleep(chance.uniform(0.1, 1))
         workers = {name: at for name, at in at_work(folder).items() if at[1] > 0}
@@ -60,6 +61,7 @@ def sweep(folder: Path, kills: int) -> list[dict[str, Any]]:
             holder, records = workers[name]
             os.kill(holder, signal.SIGKILL)
             killed.append({"folder": name, "records": records})
+            noted.write_text(json.dumps(killed), encoding="utf-8")
             print(f"killed the worker of {name} after {records} records", flush=True)
     if process.returncode != 0:
         sys.exit(f"the sweep ended with {process.returncode}")
