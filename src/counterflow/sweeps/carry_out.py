@@ -114,6 +114,9 @@ def carry_out(
                     note(_reasons(board))
                 watcher.ended(event.name, board)
             elif isinstance(event, Retried):
+                # It waits for a worker once more.
+                board[event.name].status = "waiting"
+                before[event.name] = todo[event.name].progress(folder)[1]
                 watcher.retried(event.name, event.reason, board)
             if time.perf_counter() - spoke >= _INTERVAL:
                 _look(todo, board, before, folder)
@@ -138,9 +141,9 @@ def _look(todo: Mapping[str, Job], board: Board, before: Mapping[str, int], fold
         if progress.status not in ("waiting", "at work"):
             continue
         progress.records, sittings = job.progress(folder)
-        progress.tries = sittings - before[name]
-        if progress.tries > 0 and progress.status == "waiting":
-            progress.status, progress.started = "at work", time.perf_counter()
+        if sittings > before[name] and progress.status == "waiting":
+            progress.status, progress.tries = "at work", progress.tries + 1
+            progress.started = progress.started or time.perf_counter()
 
 
 def _reasons(board: Board) -> dict[str, str]:
