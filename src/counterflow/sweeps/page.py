@@ -197,7 +197,11 @@ _NUMBER = ' class="number"'
 
 
 def _row(sweep: Sweep, name: str, told: _Told | None, orders: Sequence[int]) -> str:
-    settings = [_cell(shown(sweep.value(name, field))) for field in sweep.fields]
+    settings = [
+        # Of a run that is not there, only what is swept is known.
+        _cell("" if told is None and field not in sweep.swept[name] else shown(value))
+        for field, value in ((field, sweep.value(name, field)) for field in sweep.fields)
+    ]
     if told is None:
         status = '<span class="fails">failed</span>' if name in sweep.failed else "waiting"
         others = [f"<td>{status}</td><td></td>", *[_cell("")] * (len(orders) + 3)]

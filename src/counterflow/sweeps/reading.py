@@ -67,7 +67,7 @@ def _plan(path: Path, found: dict[str, Any]) -> Plan:
             "`experiments` are those of the paper, and `model` is one's own: leave one of them out"
         )
     known = PAPER if model is None else OWN
-    common = _fields(known, "settings", found.get("settings", {}))
+    common = _fields(known, "[settings]", found.get("settings", {}))
     listed = _listed(known, found.get("list"))
     grid = _grid(known, found.get("grid"))
     if not listed and not grid:
@@ -128,7 +128,7 @@ def _experiments(given: Any) -> tuple[str, ...]:
 
 def _fields(known: dict[str, Any], where: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise ValueError(f"`{where}` must be a table of fields, got {given!r}")
+        raise ValueError(f"{where} must be a table of fields, got {given!r}")
     with _in(where):
         return {field: typed(known, field, value) for field, value in given.items()}
 
