@@ -16,7 +16,7 @@ from ..experiments.reproduce import reproduce
 from ..report.report import write_report
 from ..runs.analysis import Analysis, digest_of
 from ..runs.configuration import Configuration
-from ..runs.run import Run
+from ..runs.run import open_run
 from ..runs.store import BeingWritten, StoreError
 from .compiling import compiled_on_disk
 from .models import blaming, load_model
@@ -55,7 +55,8 @@ def carry_out_one(task: Task) -> str:
     jax.config.update("jax_enable_x64", True)
     try:
         with compiled_on_disk():
-            run = _patiently(lambda: _run(task))
+            _patiently(lambda: _run(task))
+        run = open_run(task.folder / task.configuration.name)
         write_report(run, findings(run, experiments_of(run)))
     except (CommandError, DataError, StoreError, OSError, ValueError) as error:
         return str(error)
@@ -64,7 +65,7 @@ def carry_out_one(task: Task) -> str:
     return ""
 
 
-def _run(task: Task) -> Run:
+def _run(task: Task) -> None:
     configuration = task.configuration
     watcher, never = Watcher(), lambda: False
     if isinstance(configuration, Configuration):
@@ -75,9 +76,8 @@ def _run(task: Task) -> Run:
             at = None if configuration.data == "digits" else task.data_dir
             return load(configuration.data, at)
 
-        return reproduce(
-            chosen, configuration, task.folder, load_data, task.command, watcher, never
-        )
+        reproduce(chosen, configuration, task.folder, load_data, task.command, watcher, never)
+        return
     known = load_model(task.model)
     if digest_of(known.problem, known.params, known.source) != configuration.digest:
         raise CommandError(
@@ -85,7 +85,7 @@ def _run(task: Task) -> Run:
             "the sweep was started: start it again if the file was changed meanwhile"
         )
     with blaming(known.path):
-        return analyse(
+        analyse(
             configuration,
             known.problem,
             known.params,
@@ -97,7 +97,7 @@ def _run(task: Task) -> Run:
         )
 
 
-def _patiently(work: Callable[[], Run]) -> Run:
+def _patiently(work: Callable[[], None]) -> None:
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -84,7 +84,7 @@ class Sweep:
         for name, variable in one.variables.items():
             if name in first.variables:
                 variable.attrs = dict(first.variables[name].attrs)
-        return one.assign_coords(run=list(parts), **swept).assign_attrs(
+        return one.assign_coords({"run": list(parts), **swept}).assign_attrs(
             title=f"counterflow sweep {self.name}",
             failed="\n".join(f"{name}: {reason}" for name, reason in self.failed.items()),
         )
