@@ -1,6 +1,7 @@
 """The idx format of MNIST: a header of big-endian numbers, then the array, byte by byte."""
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -9,16 +10,19 @@ import numpy as np
 from jaxtyping import UInt8
 
 from .dataset import DataError
+from .files import read_plain
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTES = b"\x00\x00\x08"
 DIMENSIONS = (1, 3)  # labels, images
+# No more is read: MNIST's images are 47 million bytes, but a small gzip file may hold gigabytes.
+MOST_BYTES = 2**27
 
 
 def unpacked(path: Path) -> bytes:
     """What the file holds, decompressed if it is gzip: that is told by its first bytes."""
     try:
-        packed = path.read_bytes()
+        packed = read_plain(path, MOST_BYTES)
     except OSError as error:
         raise DataError(
             f"{path} must be a file that can be read, but reading it failed ({error}): "
@@ -27,12 +31,19 @@ def unpacked(path: Path) -> bytes:
     if not packed.startswith(GZIP_MAGIC):
         return packed
     try:
-        return gzip.decompress(packed)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            contents = file.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
             f"{path} must be an intact gzip file, but decompressing its {len(packed)} bytes "
             f"failed ({error}): it is truncated or corrupt, put an intact copy in its place"
         ) from error
+    if len(contents) > MOST_BYTES:
+        raise DataError(
+            f"{path} must hold at most {MOST_BYTES:,} bytes, but its {len(packed):,} decompress to "
+            "more: it is no file of MNIST, put an intact copy in its place"
+        )
+    return contents
 
 
 def parse(contents: bytes, path: Path) -> UInt8[np.ndarray, "..."]:

@@ -1,19 +1,19 @@
 """The configuration of a run: everything its numbers depend on, and nothing else."""
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from math import isfinite
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, get_args
 
 from ..data.dataset import Name as Data
 from ..solvers.requirements import MOST_STEPS
+from .fields import Settings, from_fields
 
 # Orders beyond this are of no use: rounding and the series' own divergence come before.
 _MOST_ORDERS = 9
 
 Size = Literal["quick", "standard", "full"]
-Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,16 @@ def default_configuration(size: Size = "quick", data: Data = "digits") -> Config
 
 
 def from_json(kind: type[Settings], text: str) -> Settings:
-    """The settings of a kind, a frozen dataclass, that were written as JSON."""
-    stored: dict[str, Any] = json.loads(text)
-    known = {field.name for field in fields(cast(Any, kind))}
-    if unknown := set(stored) - known:
-        raise ValueError(
-            f"a configuration has no {sorted(unknown)}: it was written by another version of "
-            f"counterflow; known are {sorted(known)}"
-        )
-    for name, value in stored.items():
-        stored[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**stored)
+    """The settings of a kind, a frozen dataclass, that were written as JSON.
+
+    Raises:
+        ValueError: If the text is not the JSON of such settings.
+    """
+    try:
+        stored = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("a configuration must be plain JSON, got one nested too deeply") from error
+    return from_fields(kind, stored)
 
 
 def require_positive(name: str, value: float) -> None:

@@ -1,6 +1,5 @@
 """A run that is on disk, for reading: its configuration, its series, its results."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -166,8 +165,29 @@ _QUANTITIES = {
 
 
 def _configuration(text: str) -> Any:
-    kind = Analysis if "model" in json.loads(text) else Configuration
+    kind = Analysis if '"model":' in text else Configuration
     return kind.from_json(text)
+
+
+def _training(
+    name: str, known: Mapping[str, Any], values: Mapping[tuple[str, str], Mapping[int, float]]
+) -> TrainingSeries:
+    count, steps = known["records"], known["steps"]
+    if count > len(steps) or any(record < 0 for at in values.values() for record in at):
+        raise ValueError(f"{name!r} must have records 0 to {len(steps) - 1}, and has others")
+    series = {}
+    for key, at in values.items():
+        series[key] = np.full(count, np.nan)
+        series[key][list(at)] = list(at.values())
+    return TrainingSeries(
+        training=Training.from_settings(known["settings"]),
+        steps=np.array(steps[:count], dtype=int),
+        total=len(steps),
+        series=series,
+        status=known["status"],
+        statistics=known["statistics"],
+        seconds=known["seconds"],
+    )
 
 
 def open_run(path: str | Path) -> Run:
@@ -182,26 +202,11 @@ def open_run(path: str | Path) -> Run:
     folder = Path(path)
     store = reading(folder)
     try:
-        try:
-            configuration = _configuration(store.header("configuration"))
-        except ValueError as error:
-            raise StoreError(f"cannot read the run in {folder}: {error}") from error
-        trainings = {}
-        for name, known in store.trainings().items():
-            count = known["records"]
-            series = {}
-            for key, at in store.series(name).items():
-                series[key] = np.full(count, np.nan)
-                series[key][list(at)] = list(at.values())
-            trainings[name] = TrainingSeries(
-                training=Training.from_settings(known["settings"]),
-                steps=np.array(known["steps"][:count], dtype=int),
-                total=len(known["steps"]),
-                series=series,
-                status=known["status"],
-                statistics=known["statistics"],
-                seconds=known["seconds"],
-            )
+        configuration = _configuration(store.header("configuration"))
+        trainings = {
+            name: _training(name, known, store.series(name))
+            for name, known in store.trainings().items()
+        }
         return Run(
             folder,
             configuration,
@@ -210,5 +215,7 @@ def open_run(path: str | Path) -> Run:
             store.result_seconds(),
             tuple(store.sittings()),
         )
+    except ValueError as error:
+        raise StoreError(f"cannot read the run in {folder}: {error}") from error
     finally:
         store.close()

@@ -11,6 +11,11 @@ from jaxtyping import PyTree
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ..data.files import read_plain
+
+# What a file holds besides its arrays: a header of some dozen bytes for each, and a few more.
+_HEADER, _HEADER_OF_AN_ARRAY = 1000, 1000
+
 
 def pack(state: PyTree) -> bytes:
     """The arrays of a state as the content of a file."""
@@ -36,10 +41,15 @@ def write_state(path: Path, state: PyTree) -> str:
 def read_state(path: Path, digest: str, like: PyTree) -> PyTree:
     """The state in a file, with the structure of another one.
 
+    Nothing in it is looked at before it is known to be what was written.
+
     Raises:
         ValueError: If the file is not what was written, or belongs to another structure.
+        OSError: If it cannot be read, or is longer than such a state can be.
     """
-    content = path.read_bytes()
+    leaves = jax.tree.leaves(like)
+    most = _HEADER + sum(_HEADER_OF_AN_ARRAY + jnp.asarray(leaf).nbytes for leaf in leaves)
+    content = read_plain(path, most)
     if sha256(content).hexdigest() != digest:
         raise ValueError(f"{path} is damaged: its SHA-256 is not the one that was noted")
     try:

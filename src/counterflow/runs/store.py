@@ -3,7 +3,7 @@
 A record is kept in this order: the state is written aside, synced, renamed, its folder synced; then
 one transaction adds the record's rows and the name and SHA-256 of the state; then the state two
 records back is deleted. So the database is the only truth, and whatever a power cut or `kill -9`
-interrupts, it names a state that is whole.
+interrupts, it names a state that is whole. Everything in it has a digest: see `digests.py`.
 """
 
 import fcntl
@@ -19,29 +19,28 @@ from typing import Any
 
 from jaxtyping import PyTree
 
+from . import digests
+from .database import (
+    DATABASE,
+    FIRST_FORMAT,
+    FORMAT,
+    SCHEMA,
+    StoreError as StoreError,
+    damaged,
+    explained,
+    require_as_written,
+    require_whole,
+)
 from .environment import commit, differences, fingerprint
+from .fields import conforms
 from .states import read_state, write_state
 
-DATABASE, STATES, LOCK = "run.sqlite", "states", "lock"
-_FORMAT = "1"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS header (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS sittings (
-    number INTEGER PRIMARY KEY, started TEXT, command TEXT, source TEXT, fingerprint TEXT);
-CREATE TABLE IF NOT EXISTS trainings (
-    name TEXT PRIMARY KEY, settings TEXT, steps TEXT, statistics TEXT, status TEXT, seconds REAL);
-CREATE TABLE IF NOT EXISTS states (
-    training TEXT, record INTEGER, file TEXT, sha256 TEXT, ended TEXT,
-    PRIMARY KEY (training, record));
-CREATE TABLE IF NOT EXISTS series (
-    training TEXT, record INTEGER, process TEXT, quantity TEXT, value REAL,
-    PRIMARY KEY (training, record, process, quantity)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, value TEXT, seconds REAL);
-"""
-
-
-class StoreError(Exception):
-    """A run on disk that cannot be read or written; the message says what to do."""
+STATES, LOCK = "states", "lock"
+_JSON_OF_A_TRAINING = {
+    "settings": dict[str, Any],
+    "steps": list[int],
+    "statistics": dict[str, dict[str, Any]],
+}
 
 
 class BeingWritten(StoreError):
@@ -67,69 +66,93 @@ class Store:
 
     def header(self, name: str) -> str:
         """What is noted about the run under a name."""
-        rows = self._rows("SELECT value FROM header WHERE name = ?", name)
-        if not rows:
+        noted = dict(self._typed("SELECT name, value FROM header", str, str))
+        if name not in noted:
             raise StoreError(
                 f"the run in {self.folder} has no {name}: it was stopped before it began; run the "
                 "command once more"
             )
-        return rows[0][0]
+        return noted[name]
 
     def sittings(self) -> list[dict[str, Any]]:
         """When the run was worked on, by which command, with which versions."""
         names = ("started", "command", "source", "fingerprint")
-        rows = self._rows(f"SELECT {', '.join(names)} FROM sittings ORDER BY number")
+        rows = self._typed(f"SELECT {', '.join(names)} FROM sittings ORDER BY number", *[str] * 4)
         found = [dict(zip(names, row, strict=True)) for row in rows]
-        return [sitting | {"fingerprint": json.loads(sitting["fingerprint"])} for sitting in found]
+        return [
+            sitting | {"fingerprint": self._json(sitting["fingerprint"], dict[str, str])}
+            for sitting in found
+        ]
 
     def trainings(self) -> dict[str, dict[str, Any]]:
         """By name, what is known of every training: settings, steps, status, costs, records."""
-        names = ("settings", "steps", "statistics", "status", "seconds")
-        rows = self._rows(f"SELECT name, {', '.join(names)} FROM trainings ORDER BY rowid")
+        query = f"SELECT name, {', '.join(_JSON_OF_A_TRAINING)}, status, seconds FROM trainings"
         found = {}
-        for name, *values in rows:
-            stored = dict(zip(names, values, strict=True))
-            found[name] = {n: json.loads(v) if n in names[:3] else v for n, v in stored.items()}
-            found[name]["records"] = self.records(name)
+        for name, *texts, status, seconds in self._typed(
+            f"{query} ORDER BY rowid", *[str] * 5, float
+        ):
+            pairs = zip(_JSON_OF_A_TRAINING.items(), texts, strict=True)
+            found[name] = {key: self._json(text, hint) for (key, hint), text in pairs}
+            found[name] |= {"status": status, "seconds": seconds, "records": self.records(name)}
         return found
 
     def records(self, training: str) -> int:
         """How many records of a training are kept."""
         query = "SELECT max(record) FROM series WHERE training = ?"
-        ((last,),) = self._rows(query, training)
+        ((last,),) = self._typed(query, int | None, about=training)
         return 0 if last is None else last + 1
 
     def series(self, training: str) -> dict[tuple[str, str], dict[int, float]]:
         """By process and quantity, the value at every record."""
         query = "SELECT process, quantity, record, value FROM series WHERE training = ?"
         found: dict[tuple[str, str], dict[int, float]] = {}
-        for process, quantity, record, value in self._rows(query, training):
+        rows = self._typed(query, str, str, int, float | None, about=training)
+        for process, quantity, record, value in rows:
             at = found.setdefault((process, quantity), {})
             at[record] = math.nan if value is None else value
         return found
 
     def results(self) -> dict[str, Any]:
         """The results that are not series, by name."""
-        return {n: json.loads(v) for n, v in self._rows("SELECT name, value FROM results")}
+        rows = self._typed("SELECT name, value FROM results", str, str)
+        return {name: self._json(text, Any) for name, text in rows}
 
     def result_seconds(self) -> dict[str, float]:
         """How long each of the results took."""
-        return dict(self._rows("SELECT name, seconds FROM results"))
+        return dict(self._typed("SELECT name, seconds FROM results", str, float))
 
     def close(self) -> None:
         """Closes the database."""
         self._connection.close()
 
     def _rows(self, query: str, *arguments: Any) -> list[Any]:
-        with _explained(self.folder):
+        with explained(self.folder):
             return self._connection.execute(query, arguments).fetchall()
+
+    def _typed(self, query: str, *hints: Any, about: str | None = None) -> list[Any]:
+        """Rows whose values are of the types given: SQLite itself would keep any."""
+        rows = self._rows(query, *(() if about is None else (about,)))
+        for row in rows:
+            if not all(map(conforms, row, hints)):
+                raise StoreError(damaged(self.folder, f"{row!r:.200} is no row of a run"))
+        return rows
+
+    def _json(self, text: str, hint: Any) -> Any:
+        """What was written as JSON, of a type."""
+        try:
+            value = json.loads(text)
+        except (RecursionError, ValueError) as error:
+            raise StoreError(damaged(self.folder, f"{text[:200]!r}: {error}")) from error
+        if not conforms(value, hint):
+            raise StoreError(damaged(self.folder, f"{text[:200]!r} is not what it should be"))
+        return value
 
     # --- writing --------------------------------------------------------------------------
 
     def begin(self, training: str, settings: Any, steps: list[int]) -> None:
         """Notes a training that is about to start, unless it is noted already."""
         row = (training, json.dumps(settings), json.dumps(steps), "{}", "running", 0.0)
-        with self._transaction():
+        with self._transaction("trainings"):
             self._connection.execute(
                 "INSERT OR IGNORE INTO trainings VALUES (?, ?, ?, ?, ?, ?)", row
             )
@@ -157,14 +180,14 @@ class Store:
     ) -> None:
         """Keeps a record and the state to go on from: both are safe on disk when this returns."""
         path = self.folder / STATES / f"{_plain(training)}-{record}.safetensors"
-        with _explained(self.folder):
+        with explained(self.folder):
             digest = write_state(path, state)
         values = [
             (training, record, process, quantity, value)
             for process, quantities in rows.items()
             for quantity, value in quantities.items()
         ]
-        with self._transaction():
+        with self._transaction("trainings", "states"):
             execute = self._connection.execute
             self._connection.executemany("INSERT INTO series VALUES (?, ?, ?, ?, ?)", values)
             named = (training, record, path.name, digest, json.dumps(ended))
@@ -174,6 +197,7 @@ class Store:
                 "UPDATE trainings SET statistics = ?, seconds = ? WHERE name = ?",
                 (json.dumps(statistics), seconds, training),
             )
+            digests.seal_record(self._connection, training, record)
         self._delete_other_states()
 
     def resume(
@@ -196,14 +220,15 @@ class Store:
             path = self.folder / STATES / file
             try:
                 fill(json.loads(ended), lambda like, p=path, d=digest: read_state(p, d, like))
-            except (OSError, ValueError) as error:
+            except (OSError, LookupError, TypeError, ValueError) as error:
                 wrong = str(error)
                 continue
-            with self._transaction():
+            with self._transaction("states"):
                 for table in ("series", "states"):
                     self._connection.execute(
                         f"DELETE FROM {table} WHERE training = ? AND record > ?", (training, record)
                     )
+                digests.forget_records(self._connection, training, record)
             return record + 1, wrong
         if self.records(training):
             raise StoreError(
@@ -215,7 +240,7 @@ class Store:
 
     def finish(self, training: str, status: str) -> None:
         """Notes how a training ended; its states are not needed any more."""
-        with self._transaction():
+        with self._transaction("trainings", "states"):
             execute = self._connection.execute
             execute("UPDATE trainings SET status = ? WHERE name = ?", (status, training))
             execute("DELETE FROM states WHERE training = ?", (training,))
@@ -223,34 +248,36 @@ class Store:
 
     def add_result(self, name: str, value: Any, seconds: float) -> None:
         """Keeps a result that is not a series."""
-        with self._transaction():
+        with self._transaction("results"):
             row = (name, json.dumps(value), seconds)
             self._connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", row)
 
     def _delete_other_states(self) -> None:
         """Deletes the states that the database does not name."""
         named = {file for (file,) in self._rows("SELECT file FROM states")}
-        with _explained(self.folder):
+        with explained(self.folder):
             for path in (self.folder / STATES).iterdir():
                 if path.name not in named:
                     path.unlink(missing_ok=True)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with _explained(self.folder), self._connection:
+    def _transaction(self, *tables: str) -> Iterator[None]:
+        """All of what is done within it is kept, with the digests of the tables, or nothing."""
+        with explained(self.folder), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
+            digests.seal_tables(self._connection, *tables)
 
 
 def reading(folder: Path) -> Store:
     """A run on disk as it is now, open for reading, also while it is being written."""
     path = folder / DATABASE
-    if not path.is_file():
-        raise StoreError(
-            f"{folder} is not a run: it has no {DATABASE}. A run is a folder that `counterflow "
-            "reproduce` wrote, such as runs/digits-quick-…"
-        )
-    with _explained(folder):
+    with explained(folder):
+        if not path.is_file():
+            raise StoreError(
+                f"{folder} is not a run: it has no {DATABASE}. A run is a folder that `counterflow "
+                "reproduce` wrote, such as runs/digits-quick-…"
+            )
         try:
             connection = _snapshot(path, "mode=ro")
         except sqlite3.OperationalError:
@@ -264,8 +291,9 @@ def _snapshot(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
     try:
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM header").fetchall()
-    except sqlite3.Error:
+        require_whole(connection, path.parent)
+        require_as_written(connection, path.parent)
+    except BaseException:
         connection.close()
         raise
     return connection
@@ -283,20 +311,21 @@ def writing(
         command: The command that is at work.
         say: Called with what the user should know, as that versions differ from earlier ones.
     """
-    with _explained(folder):
+    with explained(folder):
         (folder / STATES).mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a+", encoding="utf-8")
     with lock:
-        with _explained(folder):
+        with explained(folder):
             _lock(lock, folder)
             _require_database(folder)
             connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
         try:
-            with _explained(folder):
+            with explained(folder):
+                require_whole(connection, folder)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(_SCHEMA)
-                _check(connection, folder)
+                connection.executescript(SCHEMA)
+                require_as_written(connection, folder)
                 store = Store(folder, connection)
                 _open(store, connection, configuration, command, say)
             yield store
@@ -312,16 +341,17 @@ def _open(
     say: Callable[[str], None],
 ) -> None:
     """Notes a sitting, after having looked whether the run is of this configuration."""
-    header = {"format": _FORMAT, "configuration": configuration}
-    with store._transaction():
-        for row in header.items():
-            connection.execute("INSERT OR IGNORE INTO header VALUES (?, ?)", row)
-    for name, value in header.items():
-        if store.header(name) != value:
-            raise StoreError(
-                f"{store.folder} holds a run of another {name}: take another folder, or move it "
-                "away"
-            )
+    noted = dict(connection.execute("SELECT name, value FROM header"))
+    if not noted:
+        with store._transaction():
+            rows = (("format", FORMAT), ("configuration", configuration))
+            connection.executemany("INSERT INTO header VALUES (?, ?)", rows)
+            digests.seal_all(connection)
+    if store.header("configuration") != configuration:
+        raise StoreError(
+            f"{store.folder} holds a run of another configuration: take another folder, or move it "
+            "away"
+        )
     now = fingerprint()
     if sittings := store.sittings():
         changed = differences(sittings[-1]["fingerprint"], now)
@@ -331,7 +361,10 @@ def _open(
                 "digits may differ from those of a run in one piece"
             )
     row = (datetime.now(UTC).isoformat(timespec="seconds"), command, commit(), json.dumps(now))
-    with store._transaction():
+    with store._transaction("sittings"):
+        if noted.get("format") == FIRST_FORMAT:
+            connection.execute("UPDATE header SET value = ? WHERE name = 'format'", (FORMAT,))
+            digests.seal_all(connection)
         connection.execute(
             "INSERT INTO sittings (started, command, source, fingerprint) VALUES (?, ?, ?, ?)", row
         )
@@ -359,40 +392,7 @@ def _require_database(folder: Path) -> None:
     path = folder / DATABASE
     known = path.exists() and path.stat().st_size > 0
     if not known and any((folder / STATES).glob("*.safetensors")):
-        raise StoreError(_damaged(folder, "it is empty or gone, but there are states of a run"))
-
-
-def _check(connection: sqlite3.Connection, folder: Path) -> None:
-    ((verdict,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
-    if verdict != "ok":
-        raise StoreError(_damaged(folder, verdict))
-
-
-def _damaged(folder: Path, reason: str) -> str:
-    return (
-        f"{folder / DATABASE} is damaged ({reason}): what can be read of it can be exported "
-        "(counterflow export); to compute it anew, move the folder away"
-    )
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Says what failed, where, and what to do, instead of what SQLite or the system call it."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        reason = str(error)
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in reason:
-            raise StoreError(
-                f"cannot read or keep records in {folder}: {reason}; those before are intact, and "
-                "the same command goes on from there. Is the disk full, or the folder read-only?"
-            ) from error
-        raise StoreError(_damaged(folder, reason)) from error
-    except OSError as error:
-        raise StoreError(
-            f"cannot read or keep records in {folder}: {error.strerror or error}; those before are "
-            "intact, and the same command goes on from there"
-        ) from error
+        raise StoreError(damaged(folder, "it is empty or gone, but there are states of a run"))
 
 
 def _plain(name: str) -> str:

@@ -17,6 +17,7 @@ from ..problem.problem import Problem
 from ..problem.tree import on_device
 from ..solvers.requirements import require_records
 from ..solvers.trajectory import Status
+from .fields import from_fields
 from .shared_store import SharedStore
 from .store import Store
 
@@ -87,13 +88,9 @@ class Training:
         }
 
     @staticmethod
-    def from_settings(settings: dict[str, Any]) -> "Training":
+    def from_settings(settings: Any) -> "Training":
         """The training of which these settings were noted."""
-        found: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in settings.items()
-        }
-        return Training(**found)
+        return from_fields(Training, settings)
 
     @property
     def record_steps(self) -> np.ndarray:
