@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -33,9 +34,10 @@ from ..sweeps.sweep import is_sweep, open_sweep
 from .downloads import download_view
 from .launch import PATIENCE, together
 from .models import blaming, load_model
+from .printing import has_control_characters, printable, say
 from .processes import LOST, Processes, has_parent
 from .sweep import sweep_command
-from .working import STOPPED, CommandError, finish, say, work
+from .working import STOPPED, CommandError, finish, work
 
 
 def _reproduce(default: Configuration, given: Sequence[str]) -> Callable[..., int]:
@@ -150,9 +152,11 @@ def _run(given: Sequence[str]) -> Callable[..., int]:
         jax.config.update("jax_enable_x64", True)
         known = load_model(model)
         problem = spread(known.problem)
+        with blaming(known.path):
+            digest = digest_of(problem, known.params, known.source)
         analysis = Analysis(
             model=known.name,
-            digest=digest_of(problem, known.params, known.source),
+            digest=digest,
             weight_decay=float(problem.weight_decay),
             learning_rate=learning_rate,
             steps=steps,
@@ -197,7 +201,7 @@ def init(path: tyro.conf.Positional[Path] = Path("my_model.py")) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(Path(__file__).with_name("starter.txt").read_bytes())
     to_run = f"counterflow run {path}:problem --learning-rate 1e-2 --steps 500"
-    print(f"written: {path}\nto run it: {to_run}")
+    print(printable(f"written: {path}\nto run it: {to_run}"))
     return 0
 
 
@@ -208,9 +212,11 @@ def report(run: tyro.conf.Positional[Path]) -> int:
         run: The folder of the run, such as runs/digits-quick-…, or of the sweep.
     """
     if is_sweep(run):
-        print(f"report: {write_sweep_report(open_sweep(run))}")
+        print(printable(f"report: {write_sweep_report(open_sweep(run))}"))
         return 0
-    finish(Console(), open_run(run))
+    known = open_run(run)
+    with _understood(run):
+        finish(Console(), known)
     return 0
 
 
@@ -224,9 +230,23 @@ def export(run: tyro.conf.Positional[Path], folder: Path | None = None) -> int:
     known = open_run(run)
     place = run if folder is None else folder
     place.mkdir(parents=True, exist_ok=True)
-    for path in (export_csv(known, place / CSV), export_netcdf(known, place / NETCDF)):
-        print(path)
+    with _understood(run):
+        for path in (export_csv(known, place / CSV), export_netcdf(known, place / NETCDF)):
+            print(printable(str(path)))
     return 0
+
+
+@contextmanager
+def _understood(run: Path) -> Iterator[None]:
+    """What is found in a run from elsewhere may be what no version of ours would write."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the run in {run} holds what this version does not understand "
+            f"({type(error).__name__}: {error}): it was written by another version of counterflow, "
+            "or not by counterflow"
+        ) from error
 
 
 def print_version() -> int:
@@ -242,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _require_text(given)
         return tyro.extras.subcommand_cli_from_dict(
             {
                 "reproduce": _reproduce(_default(given), given),
@@ -283,12 +304,23 @@ def run() -> None:
 
 
 def _typed(given: Sequence[str]) -> str:
-    return shlex.join(["counterflow", *given])
+    """The command as text to be noted; an argument may hold any bytes."""
+    return shlex.join(["counterflow", *given]).encode(errors="backslashreplace").decode()
 
 
 def _failed(error: Exception | str, code: int) -> int:
-    print(f"counterflow: {error}", file=sys.stderr)
+    print(printable(f"counterflow: {error}"), file=sys.stderr)
     return code
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """Raises if an argument holds what a parser would print as it is, and a terminal obey."""
+    for argument in arguments:
+        if has_control_characters(argument):
+            raise CommandError(
+                f"an argument must be text without control characters, got {argument!r:.200}: "
+                "rename the file or folder"
+            )
 
 
 def _default(arguments: Sequence[str]) -> Configuration:

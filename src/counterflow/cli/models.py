@@ -13,10 +13,13 @@ from typing import Any
 
 from jaxtyping import PyTree
 
+from ..data.files import read_plain
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from .working import CommandError
 
+# A longer file is none that someone wrote.
+_MOST_BYTES = 2**24
 _EXPECTED = "a pair (problem, params), or a function without arguments that returns one"
 
 
@@ -27,19 +30,16 @@ class Model:
     Attributes:
         name: Where it comes from, as `my_model.py:problem`.
         path: The file.
+        source: The text of the file.
         problem: The problem.
         params: Its initial params.
     """
 
     name: str
     path: Path
+    source: str
     problem: Problem
     params: PyTree
-
-    @property
-    def source(self) -> str:
-        """The text of the file."""
-        return self.path.read_text(encoding="utf-8")
 
 
 def load_model(named: str) -> Model:
@@ -55,24 +55,39 @@ def load_model(named: str) -> Model:
             + (f": did you mean {named}:problem?" if named.endswith(".py") else "")
         )
     path = Path(file)
-    if not path.is_file():
-        near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        hint = _nearest(path.name, near) or "`counterflow init` writes one to start from"
-        raise CommandError(f"there is no file {path}: {hint}")
+    content = _content(path)
     with blaming(path):
+        source = importlib.util.decode_source(content)
         module = _imported(path)
-    if not hasattr(module, attribute):
-        names = [name for name in vars(module) if not name.startswith("_")]
-        own = [name for name in names if not isinstance(getattr(module, name), ModuleType)]
-        hint = _nearest(attribute, own) or f"it has {', '.join(own) or 'nothing'}"
-        raise CommandError(f"{path} has no {attribute!r}: {hint}")
-    found = getattr(module, attribute)
-    with blaming(path):
+        if not hasattr(module, attribute):
+            names = [name for name in vars(module) if not name.startswith("_")]
+            own = [name for name in names if not isinstance(getattr(module, name), ModuleType)]
+            hint = _nearest(attribute, own) or f"it has {', '.join(own) or 'nothing'}"
+            raise CommandError(f"{path} has no {attribute!r}: {hint}")
+        found = getattr(module, attribute)
         if callable(found) and not isinstance(found, Problem):
             found = found()
         problem, params = _pair(found, named)
         params = at_the_door(problem, params)
-    return Model(f"{path.name}:{attribute}", path, problem, params)
+    return Model(f"{path.name}:{attribute}", path, source, problem, params)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a Python file that is there."""
+    try:
+        content = read_plain(path, _MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = _nearest(path.name, near) or "`counterflow init` writes one to start from"
+        raise CommandError(f"there is no file {path}: {hint}") from error
+    except OSError as error:
+        raise CommandError(
+            f"{path} must be a Python file, but reading it failed ({error.strerror}): "
+            "`counterflow init` writes one to start from"
+        ) from error
+    if path.suffix != ".py":
+        raise CommandError(f"{path} is no Python file: its name must end in .py")
+    return content
 
 
 @contextlib.contextmanager
@@ -80,7 +95,7 @@ def blaming(path: Path) -> Iterator[None]:
     """What fails inside, in lines of a user's file or by what it made, is told by those lines."""
     try:
         yield
-    except (CommandError, KeyboardInterrupt, SystemExit):
+    except (CommandError, KeyboardInterrupt):
         raise
     except BaseException as error:
         told = _told(error, path)
@@ -93,8 +108,8 @@ def _imported(path: Path) -> ModuleType:
     # A name of its own, so that a file called jax.py is not taken for what it imports.
     name = f"counterflow_model_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path.resolve())
-    if specification is None or specification.loader is None:
-        raise CommandError(f"{path} is no Python file: its name must end in .py")
+    assert specification is not None  # as the name ends in .py
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     # As Python does for a script: the files beside it can be imported.
     if (folder := str(path.resolve().parent)) not in sys.path:
@@ -115,7 +130,7 @@ def _pair(found: Any, named: str) -> tuple[Problem, PyTree]:
 
 def _told(error: BaseException, path: Path) -> str | None:
     """An error by the user's own lines, the innermost last; nothing if they have no part in it."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
         line = (error.text or "").strip()
         return f"{error.filename}, line {error.lineno}: {error.msg}\n    {line}"
     own = [
@@ -124,6 +139,8 @@ def _told(error: BaseException, path: Path) -> str | None:
         if Path(frame.filename).resolve().parent == path.resolve().parent
     ]
     if not own:
+        if isinstance(error, SyntaxError | UnicodeError | MemoryError | RecursionError):
+            return f"{path} is no Python that can be read: {error or type(error).__name__}"
         # What the library refuses, it explains; the rest is not for the user to mend.
         return str(error) if isinstance(error, TypeError | ValueError) else None
     lines = [

@@ -29,9 +29,10 @@ from ..sweeps.reading import read_sweep
 from ..sweeps.sweep import open_sweep, write_sweep
 from .downloads import download_view
 from .models import blaming, load_model
+from .printing import say
 from .sweep_run import Task, carry_out_one
 from .sweep_views import LiveSweepView, PlainSweepView, summary
-from .working import STOPPED, CommandError, say
+from .working import STOPPED, CommandError
 
 
 def sweep_command(typed: str) -> Callable[..., int]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from ..experiments.carry_out import Watcher
 from ..report.report import duration
 from ..runs.training import Training, Update
+from .printing import printable, say
 
 #: Seconds between two plain lines about one training.
 _INTERVAL = 10.0
@@ -30,12 +31,12 @@ class PlainView(Watcher):
     def started(self, what: str) -> None:
         self._since = self._spoke = time.perf_counter()
         self._pace = _Pace()
-        self._print(f"[{self.done + 1}/{self.todo}] {what}")
+        say(self.console, f"[{self.done + 1}/{self.todo}] {what}")
 
     def finished(self, what: str) -> None:
         self.done += 1
         took = duration(time.perf_counter() - self._since)
-        self._print(f"[{self.done}/{self.todo}] {what}: done in {took}")
+        say(self.console, f"[{self.done}/{self.todo}] {what}: done in {took}")
 
     def recorded(self, update: Update) -> None:
         now = time.perf_counter()
@@ -44,18 +45,16 @@ class PlainView(Watcher):
             return
         self._spoke = now
         flow = update.rows.get("flow 0", {})
-        self._print(
+        say(
+            self.console,
             f"    step {update.step:,} of {update.training.steps:,}, loss "
             f"{update.rows['descent']['loss']:.4g}, error of gradient flow "
             f"{flow.get('error', float('nan')):.2e}, {update.rate:,.0f} gradients/s, "
-            f"{remaining}"
+            f"{remaining}",
         )
 
     def said(self, message: str) -> None:
-        self._print(message)
-
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, message)
 
 
 class LiveView(Watcher):
@@ -88,19 +87,17 @@ class LiveView(Watcher):
     def finished(self, what: str) -> None:
         self.done += 1
         took = duration(time.perf_counter() - self._since)
-        self._live.console.print(
-            f"[{self.done}/{self.todo}] {what}: done in {took}", markup=False, highlight=False
-        )
+        say(self._live.console, f"[{self.done}/{self.todo}] {what}: done in {took}")
 
     def recorded(self, update: Update) -> None:
         self._update = update
         self._draw()
 
     def said(self, message: str) -> None:
-        self._live.console.print(message, markup=False, highlight=False)
+        say(self._live.console, message)
 
     def _draw(self) -> None:
-        heading = f"[{self.done + 1}/{self.todo}] {self._what}"
+        heading = printable(f"[{self.done + 1}/{self.todo}] {self._what}")
         update = self._update
         if update is None:
             note = Text(f"{heading}: compiling and computing", style="bold")

@@ -16,6 +16,7 @@ from ..report.report import duration, missing_of, total_cost, warnings_of, write
 from ..runs.run import Run
 from ..runs.training import Stopped
 from .compiling import compiled_on_disk
+from .printing import printable, say
 from .stopping import stopping_at_a_record
 from .views import LiveView, PlainView
 
@@ -80,11 +81,6 @@ def finish(console: Console, run: Run, chosen: Sequence[Experiment] | None = Non
     )
 
 
-def say(console: Console, text: str) -> None:
-    """Prints text as it is."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _verdicts(found: Sequence[Finding]) -> Table:
     table = Table(show_lines=False)
     table.add_column("experiment", no_wrap=True)
@@ -95,6 +91,6 @@ def _verdicts(found: Sequence[Finding]) -> Table:
             table.add_row(
                 finding.name if index == 0 else "",
                 "holds" if claim.holds else "[bold]FAILS[/bold]",
-                Text(f"{claim.text}: {claim.figures}"),
+                Text(printable(f"{claim.text}: {claim.figures}")),
             )
     return table

@@ -30,4 +30,4 @@ def read_plain(path: Path, most: int) -> bytes:
         if status.st_size > most:
             size = f"it holds {status.st_size:,} bytes, more than the {most:,} it may"
             raise OSError(errno.EFBIG, size, str(path))
-        return file.read(most)
+        return file.read(status.st_size)

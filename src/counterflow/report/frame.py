@@ -61,7 +61,8 @@ def write_whole(path: Path, text: str) -> None:
     """Writes a file that appears under its name only when it is whole; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".part")
-    aside.write_text(text, encoding="utf-8")
+    # A name may hold what is no text, as a file's may; it is written out.
+    aside.write_text(text, encoding="utf-8", errors="backslashreplace")
     aside.replace(path)
 
 

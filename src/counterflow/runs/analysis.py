@@ -20,6 +20,9 @@ from .configuration import (
     require_rtol,
 )
 
+# Of the name of a model, so many characters are in the name of its run.
+_LONGEST = 50
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -65,7 +68,10 @@ class Analysis:
         """A name that no other analysis has, for the folder of its run."""
         path, _, attribute = self.model.rpartition(":")
         settings = sha256(self.to_json().encode()).hexdigest()
-        return f"{PurePath(path).stem}-{attribute}-{settings[:8]}"
+        name = f"{PurePath(path).stem}-{attribute}"
+        # It must not lead to another folder, nor do anything in a terminal.
+        plain = "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)
+        return f"{plain[:_LONGEST]}-{settings[:8]}"
 
     def to_json(self) -> str:
         """The analysis as JSON, which `from_json` reads."""

@@ -23,7 +23,7 @@ _HEADER = (
 
 def export_csv(run: Run, path: Path) -> Path:
     """Writes every value of every series as a row; numbers read back to the last bit."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(_HEADER)
         for name, known in run.trainings.items():
