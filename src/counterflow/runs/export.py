@@ -2,6 +2,8 @@
 
 import csv
 from pathlib import Path
+from typing import Any
+from unicodedata import normalize
 
 from .run import Run
 from .store import StoreError
@@ -49,5 +51,23 @@ def export_netcdf(run: Run, path: Path) -> Path:
         raise StoreError(
             f"the run in {run.folder} has no records yet: there are no series to write"
         )
-    run.to_xarray().to_netcdf(path, engine="scipy")
+    dataset = run.to_xarray()
+    dataset.attrs = {name: _text(value) for name, value in dataset.attrs.items()}
+    names: dict[Any, str] = {}
+    for name in dataset.data_vars:
+        plain = _plain(str(name))
+        taken = sum(other.split("~")[0] == plain for other in names.values())
+        names[name] = f"{plain}~{taken + 1}" if taken else plain
+    dataset.rename(names).to_netcdf(path, engine="scipy")
     return path
+
+
+def _plain(name: str) -> str:
+    """A name that netCDF allows; the whole one is the variable's `long_name`."""
+    composed = normalize("NFC", _text(name)).rstrip()
+    return "".join(c if c.isprintable() and c != "/" else "_" for c in composed) or "_"
+
+
+def _text(value: str) -> str:
+    """Text that can be written; what stands for no character is written out."""
+    return value.encode(errors="backslashreplace").decode()
