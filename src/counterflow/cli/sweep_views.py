@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ..report.report import duration
 from ..sweeps.carry_out import Board, Progress, SweepWatcher
+from .printing import printable, say
 
 # Seconds between two plain lines about all runs.
 _INTERVAL = 10.0
@@ -25,25 +26,22 @@ class PlainSweepView(SweepWatcher):
         self._spoke = time.perf_counter()
 
     def planned(self, board: Board) -> None:
-        self._print(summary(board))
+        say(self.console, summary(board))
         for name, one in board.items():
             if one.status == "failed":
-                self._print(f"{name}: failed: {one.reason}")
+                say(self.console, f"{name}: failed: {one.reason}")
 
     def ended(self, name: str, board: Board) -> None:
-        self._print(ending(name, board))
+        say(self.console, ending(name, board))
 
     def retried(self, name: str, reason: str, board: Board) -> None:
-        self._print(retrying(name, reason))
+        say(self.console, retrying(name, reason))
 
     def looked(self, board: Board) -> None:
         now = time.perf_counter()
         if now - self._spoke >= _INTERVAL:
             self._spoke = now
-            self._print(summary(board))
-
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(self.console, summary(board))
 
 
 class LiveSweepView(SweepWatcher):
@@ -65,11 +63,11 @@ class LiveSweepView(SweepWatcher):
         self.looked(board)
 
     def ended(self, name: str, board: Board) -> None:
-        self._live.console.print(ending(name, board), markup=False, highlight=False)
+        say(self._live.console, ending(name, board))
         self.looked(board)
 
     def retried(self, name: str, reason: str, board: Board) -> None:
-        self._live.console.print(retrying(name, reason), markup=False, highlight=False)
+        say(self._live.console, retrying(name, reason))
         self.looked(board)
 
     def looked(self, board: Board) -> None:
@@ -116,7 +114,7 @@ def _table(board: Board) -> Table:
         table.add_column(column, justify="right" if right else "left", no_wrap=column != "run")
     for name, one in board.items():
         table.add_row(
-            Text(name),
+            Text(printable(name)),
             Text(one.status, style=_STYLES.get(one.status, "")),
             _records(one),
             str(one.tries) if one.tries else "",
