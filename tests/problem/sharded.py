@@ -4,17 +4,12 @@ In a process of its own, for the number of devices is fixed once JAX has started
 """
 
 import json
-import os
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import counterflow as cf
-
-jax.config.update("jax_enable_x64", True)
 
 DRAW = np.random.default_rng(0).standard_normal
 PARAMS = {"first": DRAW((6, 5)), "hidden": DRAW((5, 4)), "readout": DRAW((4, 3))}
@@ -91,4 +86,6 @@ def main():
     print(json.dumps({"apart": found, "of 15 samples": shapes}))
 
 
-main()
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    main()

@@ -16,7 +16,11 @@ import counterflow as cf
 def test_on_four_devices_everything_is_as_on_one():
     script = Path(__file__).with_name("sharded.py")
     found = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env=os.environ, timeout=600
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+        timeout=600,
     )
     assert found.returncode == 0, found.stderr
     told = json.loads(found.stdout)

@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 
-def shard(data: PyTree, mesh: Mesh) -> PyTree:
+def shard(data: PyTree, mesh: Any) -> PyTree:
     """Data spread over the devices of a mesh, for a `Problem` that is larger than one of them.
 
     A problem with such data is used as any other: JAX cuts up what is computed from them, and the
