@@ -213,7 +213,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
         pytest.raises(ClusterError, match=r"pip install 'counterflow\[cluster\]'"),
-        connected(None, 1),
+        connected(None, 1.0),
     ):
         pass
 

@@ -45,9 +45,10 @@ class Sweep:
 
     def value(self, run: str, field: str) -> Any:
         """What a run has for a field, whether it was swept there or not."""
+        if field in self.swept[run]:
+            return self.swept[run][field]
         known = self.runs.get(run)
-        default = getattr(known.configuration, field) if known is not None else None
-        return self.swept[run].get(field, default)
+        return None if known is None else getattr(known.configuration, field)
 
     def to_xarray(self) -> "xarray.Dataset":
         """Every series of every run as one `xarray.Dataset` over (run, training, process, record).
