@@ -5,6 +5,7 @@
 
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -45,7 +46,11 @@ learning_rates = [0.1, 0.05, 0.02, -1]
 FAILED = {"η = -1": "`learning_rates` must be positive, got -1"}
 NAMES = ["η = 0.1", "η = 0.05", "η = 0.02"]
 # Compiled as other tests are, and Ray on the loopback, which no other machine reaches.
-ENVIRONMENT = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+ENVIRONMENT = os.environ | {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # of the clusters of these tests alone
+}
 
 
 def begin(file, folder, *options):

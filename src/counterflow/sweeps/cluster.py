@@ -15,6 +15,7 @@ from typing import Any
 _SILENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 # Nor are its workers to be the last that a busy machine gives time to.
@@ -202,7 +203,8 @@ def _join(ray: Any, address: str) -> None:
     except Exception as error:  # of many kinds
         raise ClusterError(
             f"there is no Ray cluster to be had at {address!r}: {_line(error)}; is it started (ray "
-            f"start --head), reachable from here, and of Ray {ray.__version__}?"
+            f"start --head), reachable from here, and of Ray {ray.__version__}? One that asks for a "
+            "token is told it by RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         ) from error
 
 
