@@ -203,8 +203,8 @@ def _join(ray: Any, address: str) -> None:
     except Exception as error:  # of many kinds
         raise ClusterError(
             f"there is no Ray cluster to be had at {address!r}: {_line(error)}; is it started (ray "
-            f"start --head), reachable from here, and of Ray {ray.__version__}? One that asks for a "
-            "token is told it by RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+            f"start --head), reachable from here, and of Ray {ray.__version__}? One that asks for "
+            "a token is told it by RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         ) from error
 
 
