@@ -67,7 +67,7 @@ def compare(
         method: How the flows compute their velocities, as for `EquationOfMotion`.
         rtol: Relative tolerance of the flows' solver; by default for each order far below what
             its first omitted term amounts to, from 1e-8 down to 1e-13.
-        atol: Absolute tolerance, by default `rtol / 100`.
+        atol: Absolute tolerance, by default as in `solve`.
         solver: Any diffrax solver. By default `ROCK4` where the flow is stiff for its tolerance,
             else Tsit5, or Dopri8 for a small `rtol` and few records.
         max_steps: How many steps each flow's solver may try, by default a million.

@@ -41,8 +41,24 @@ def inner(tree: PyTree, other: PyTree) -> Float[Array, ""]:
 
 
 def norm(tree: PyTree) -> Float[Array, ""]:
-    """The Euclidean norm of a tree as one vector."""
-    return jnp.sqrt(inner(tree, tree))
+    """The Euclidean norm of a tree as one vector, also where squares would over- or underflow."""
+    unit = _power_of_two(tree)
+    measured = scaled(1 / unit, tree)
+    return unit * jnp.sqrt(inner(measured, measured))
+
+
+def _power_of_two(tree: PyTree) -> Float[Array, ""]:
+    """About the largest entry: to divide by it changes no digit."""
+    leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(tree)) if leaf.size]
+    if not leaves:
+        return jnp.ones(())
+    largest = jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]).max()
+    limits = jnp.finfo(largest.dtype)
+    _, exponent = jnp.frexp(jax.lax.stop_gradient(largest))
+    # Where the largest is no number, neither is the norm.
+    exponent = jnp.where(jnp.isfinite(largest), exponent, 0)
+    within = jnp.clip(exponent, int(limits.minexp) + 2, int(limits.maxexp) - 2)
+    return jnp.ldexp(jnp.ones((), largest.dtype), within)
 
 
 def rms(tree: PyTree) -> Float[Array, ""]:

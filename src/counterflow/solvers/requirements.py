@@ -5,11 +5,12 @@ from typing import Any
 
 import diffrax
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ..problem.numbers import require_order
-from ..problem.tree import rounding_of
+from ..problem.tree import is_concrete, rounding_of
 
 MOST_STEPS = np.iinfo(np.int32).max - 1
 
@@ -126,7 +127,7 @@ def require_tolerances(
             f"got {rtol}" + (": enable double precision in JAX for a tighter one" if single else "")
         )
     if atol is None:
-        atol = rtol / 100
+        atol = rtol / 100 * _smallness(params)
     atol = _require_number(atol, "atol")
     if not np.isfinite(atol) or atol <= 0:
         raise ValueError(
@@ -134,6 +135,17 @@ def require_tolerances(
             "are near zero"
         )
     return rtol, atol
+
+
+def _smallness(params: PyTree) -> float:
+    """1 for params of a usual size; for tiny ones less, or they would be below any tolerance."""
+    leaves = [leaf for leaf in jax.tree.leaves(params) if leaf.size]
+    if not leaves or not is_concrete(leaves):
+        return 1.0
+    largest = max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves)
+    # Not so small that the dtype has no number for it.
+    least = max(float(jnp.finfo(leaf.dtype).tiny) for leaf in leaves) * 1e20
+    return min(1.0, 100 * max(largest, least)) if largest > 0 else 1.0
 
 
 def _require_number(value: Any, name: str) -> float:

@@ -50,7 +50,7 @@ def solve(
             multiples of the learning rate.
         rtol: Relative tolerance of the flow's solver, by default 1e-8 in double precision and 1e-4
             in single.
-        atol: Absolute tolerance, by default `rtol / 100`.
+        atol: Absolute tolerance, by default `rtol / 100`; less where all params are below 0.01.
         solver: Any diffrax solver for ordinary differential equations. By default `ROCK4` where the
             flow, whose spectral radius is measured at the start, is stiff for its tolerance; else
             Tsit5, or Dopri8 for an `rtol` below 1e-7. The statistics say which. A solver without
