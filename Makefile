@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test test-browser test-torch test-cluster lint format docs bench figures clean
+.PHONY: help reproduce test test-browser test-torch test-cluster lint format docs bench faults figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,9 @@ bench: .venv/.installed-torch ## measure the cost of everything beside what one 
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/processes.py
 
+faults: .venv/.installed ## kill, fill, damage and rush everything that writes, and count what is lost, in about ten minutes
+	$(BIN)/python faults/main.py; code=$$?; $(BIN)/python docs/faults.py && exit $$code
+
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/home.py
@@ -60,10 +63,11 @@ figures: .venv/.installed ## make the figures of the documentation, and what is 
 	$(BIN)/python docs/symmetries.py
 	$(BIN)/python docs/cost.py
 	$(BIN)/python docs/clusters.py
+	$(BIN)/python docs/faults.py
 
 clean: ## remove the environment, caches and built packages; results stay
 	rm -rf .venv .pytest_cache .ruff_cache build dist site
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks faults -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp says that the installation finished. A finished environment is updated in place; one
 # without a stamp was interrupted and is built anew.

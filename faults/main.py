@@ -1,0 +1,86 @@
+"""Faults of every kind, and what they cost: the target is nothing.
+
+    python faults/main.py [--only run report] [--trials 5]
+
+Every fault comes over commands that are at work; afterwards the same command goes on to the end,
+and what it leaves is compared with an undisturbed run, to the last bit. Without options, about ten
+minutes on two idle cores. Results: `docs/results/faults.json`, rewritten after each fault, unless
+the number of trials was chosen.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+import kills
+from common import HERE, workshop
+
+RESULTS = HERE.parent / "docs" / "results" / "faults.json"
+# By name, what to call and how many trials.
+FAULTS = {
+    "run": (kills.killed_run, 40),
+    "reproduce": (kills.killed_reproduce, 20),
+}
+
+
+def in_own_namespace():
+    """Goes on in a mount namespace of its own, where there may be one: no mount outlives it."""
+    if "COUNTERFLOW_FAULTS_MOUNT" in os.environ or shutil.which("unshare") is None:
+        return
+    for options in ("-m", "-rm"):
+        if subprocess.run(["unshare", options, "true"], capture_output=True).returncode == 0:
+            os.environ["COUNTERFLOW_FAULTS_MOUNT"] = "1"
+            os.execvp("unshare", ["unshare", options, sys.executable, *sys.argv])
+
+
+def machine():
+    """The machine and the versions."""
+    from counterflow.runs.environment import fingerprint
+
+    known = fingerprint()
+    where = {"processor": known["processor"], "cores": int(known["cores"])}
+    versions = {name: known[name] for name in ("python", "counterflow", "jax", "jaxlib")}
+    kernel = os.uname()
+    system = {"system": f"{kernel.sysname} {kernel.release}", "sqlite": sqlite3.sqlite_version}
+    return where | versions | system
+
+
+def write(name, row):
+    """Writes the row of a fault, in the order in which they are listed, beside those known."""
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    rows = stored.get("rows", {}) | {name: row}
+    ordered = {known: rows[known] for known in FAULTS if known in rows}
+    text = json.dumps({"machine": machine(), "rows": ordered}, indent=1, ensure_ascii=False)
+    RESULTS.write_text(text + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", default=list(FAULTS))
+    parser.add_argument("--trials", type=int, help="so many of each, and nothing is written")
+    options = parser.parse_args()
+    in_own_namespace()
+    good = True
+    with workshop() as place:
+        for name in options.only:
+            function, trials = FAULTS[name]
+            since = time.monotonic()
+            row = function(place, options.trials or trials)
+            seconds = round(time.monotonic() - since)
+            good = good and row.good
+            date = datetime.now(UTC).date().isoformat()
+            found = row.to_json() | {"good": row.good, "date": date, "seconds": seconds}
+            print(f"{name}: {json.dumps(found, ensure_ascii=False)}", flush=True)
+            if options.trials is None:
+                write(name, found)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
