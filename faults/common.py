@@ -1,6 +1,7 @@
 """What the faults share: a place to work in, runs to spoil, what is read of them and counted."""
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -60,10 +61,10 @@ class Row:
         return not (self.lost or self.wrong or self.undetected or self.happened[UNCLEAR])
 
     def ended(self, process, code=0, words=""):
-        """Counts how a process ended that had to end with this code and say these words."""
+        """Counts how a process ended that had to end with this code, and words as in a pattern."""
         if process.wait() == code == 0:
             self.happened[WENT_ON] += 1
-        elif process.code == code and words in process.said and "Traceback" not in process.said:
+        elif process.code == code and re.search(words, process.said) and _calm(process):
             self.happened[CLEAR] += 1
         else:
             self.happened[UNCLEAR] += 1
@@ -88,6 +89,10 @@ class Row:
 
     def to_json(self):
         return asdict(self) | {"happened": dict(self.happened)}
+
+
+def _calm(process):
+    return "Traceback" not in process.said
 
 
 # --- what is read of a run ------------------------------------------------------------------

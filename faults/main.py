@@ -11,32 +11,38 @@ the number of trials was chosen.
 import argparse
 import json
 import os
-import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime
 
+import clock
+import damage
+import disk_full
+import downloads
 import kills
+import read_only
+import reports
+import writers
 from common import HERE, workshop
+from mounts import in_own_namespace
 
 RESULTS = HERE.parent / "docs" / "results" / "faults.json"
 # By name, what to call and how many trials.
 FAULTS = {
     "run": (kills.killed_run, 40),
     "reproduce": (kills.killed_reproduce, 20),
+    "report": (reports.killed_report, 20),
+    "download": (downloads.killed_download, 40),
+    "writer": (writers.killed_writer, 5),
+    "writers": (writers.two_writers, 5),
+    "full": (disk_full.full_disk, 7),
+    "read-only": (read_only.read_only_folder, 2),
+    "clock": (clock.jumping_clock, 4),
+    "states": (damage.damaged_states, 200),
+    "database": (damage.damaged_database, 400),
+    "log": (damage.damaged_log, 200),
 }
-
-
-def in_own_namespace():
-    """Goes on in a mount namespace of its own, where there may be one: no mount outlives it."""
-    if "COUNTERFLOW_FAULTS_MOUNT" in os.environ or shutil.which("unshare") is None:
-        return
-    for options in ("-m", "-rm"):
-        if subprocess.run(["unshare", options, "true"], capture_output=True).returncode == 0:
-            os.environ["COUNTERFLOW_FAULTS_MOUNT"] = "1"
-            os.execvp("unshare", ["unshare", options, sys.executable, *sys.argv])
 
 
 def machine():

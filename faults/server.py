@@ -148,7 +148,7 @@ class Process:
         return self.code
 
     def kill(self):
-        """Kills it as `kill -9` does, if it has not ended; returns whether that is what ended it."""
+        """Kills it as `kill -9` does, unless it has ended; returns whether that was its end."""
         if self.code is None:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         while self.code is None:

@@ -1,0 +1,198 @@
+"""Files cut off and bits turned over: every damage is told, or changes nothing that is read.
+
+A state, the database and its log are damaged at random places, hundreds of times. Each time the run
+is read as `report` and `export` read it, and opened as the command that goes on opens it, up to the
+state that it would go on from.
+"""
+
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from common import CLEAR, RUN, UNCLEAR, Row, committed, contents, digest
+
+SAME, BEFORE = "read the same", "the state before was taken, with a note"
+EARLIER, REFUSED = (
+    "an earlier moment was read, and gone on from",
+    "an earlier moment was read, but going on refused",
+)
+SILENT = "used without a word"
+PAGE = 4096
+
+
+def damaged_states(workshop, trials):
+    row = _damaged(workshop, trials, "states/*.safetensors", "a state")
+    reference, _ = workshop.reference(RUN)
+    # And to the end: with the last state damaged, and with both.
+    for count in (1, 2):
+        folder = workshop.folder()
+        place = workshop.half(folder)
+        states = sorted((place / "states").iterdir(), key=lambda path: path.stat().st_mtime)
+        before = workshop.look(place)
+        for path in states[-count:]:
+            path.write_bytes(path.read_bytes()[:-1])
+        if count == 1:
+            workshop.finish(row, folder, before)
+        else:
+            row.ended(workshop.start(RUN, folder), 1, "counterflow: cannot go on .*is damaged")
+            row.survived(before, workshop.look(folder / reference.name))
+    return row
+
+
+def damaged_database(workshop, trials):
+    return _damaged(workshop, trials, "run.sqlite", "`run.sqlite`")
+
+
+def damaged_log(workshop, trials):
+    return _damaged(workshop, trials, "run.sqlite-wal", "`run.sqlite-wal`")
+
+
+def _damaged(workshop, trials, pattern, where):
+    row = Row("cut off, or a bit turned over", where, trials)
+    place = workshop.half(workshop.folder())
+    row.committed = committed(workshop.look(place))
+    found = workshop.server.call(damage, str(place), pattern, trials)
+    row.undetected = found.pop(SILENT, 0)
+    row.happened.update(found)
+    return row
+
+
+# --- in a process of its own ----------------------------------------------------------------
+
+
+def damage(place, pattern, trials):
+    """How often what happened, in so many trials on copies of a run."""
+    import jax
+
+    from counterflow.runs import store
+
+    jax.config.update("jax_enable_x64", True)
+    # Neither is damaged, and both take their time.
+    versions = store.fingerprint()
+    store.commit, store.fingerprint = lambda: "", lambda: versions
+    chance, happened = random.Random(pattern), Counter()
+    with tempfile.TemporaryDirectory(dir=_in_memory()) as folder:
+        whole, copy = Path(folder) / "whole", Path(folder) / "copy"
+        shutil.copytree(place, whole, ignore=shutil.ignore_patterns("*-shm"))
+        if pattern == "run.sqlite":
+            _without_log(whole)
+        shutil.copytree(whole, copy)
+        intact = Intact(copy)
+        for trial in range(trials):
+            shutil.rmtree(copy)
+            shutil.copytree(whole, copy)
+            path = chance.choice(sorted(copy.glob(pattern)))
+            how = _spoil(path, chance, trial)
+            verdict, told = intact.judge(copy)
+            happened[verdict] += 1
+            if verdict in (SILENT, UNCLEAR):
+                print(f"{path.name} {how}: {verdict}: {told}")
+    return happened
+
+
+class Intact:
+    """What is read of a run before it is damaged, and what it goes on from."""
+
+    def __init__(self, place):
+        from safetensors.numpy import load_file
+
+        from counterflow.runs.store import reading
+
+        self._read = contents(place)
+        with closing(reading(place)) as store:
+            self._configuration = store.header("configuration")
+        arrays = load_file(next((place / "states").iterdir()))
+        self._like = [arrays[str(i)] for i in range(len(arrays))]
+        # What it goes on from now, and from the state before.
+        self._states = {self._resume(place)[0]}
+        newest = max((place / "states").iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
+        newest.unlink()
+        self._states.add(self._resume(place)[0])
+
+    def judge(self, place):
+        """What came of a damage, and what was said."""
+        from counterflow.runs.store import StoreError
+
+        told = ""
+        try:
+            read = contents(place)
+        except Exception as error:
+            read, told = None, f"reading: {error!r}"
+        try:
+            state, noted = self._resume(place)
+        except StoreError as error:
+            state, noted = None, str(error)
+        except Exception as error:
+            return UNCLEAR, f"going on: {error!r}"
+        if read is None:
+            return UNCLEAR, told
+        same = read["error"] or read == self._read
+        if not same and not self._is_earlier(read):
+            return SILENT, f"reading: {_difference(self._read, read)}"
+        if state is not None and state not in self._states:
+            return SILENT, f"going on from {state}, noted: {noted}"
+        if read["error"] or (state is None and same):
+            return CLEAR, noted
+        if same:
+            return BEFORE if noted else SAME, noted
+        return REFUSED if state is None else EARLIER, noted
+
+    def _is_earlier(self, read):
+        """Whether a reading is that of the run some records before, as a log cut off leaves it."""
+        kinds = ("records", "results", "sittings")
+        known = all(read[kind].items() <= self._read[kind].items() for kind in kinds)
+        first = list(self._read["records"])[: len(read["records"])]
+        return known and list(read["records"]) == first and read != self._read
+
+    def _resume(self, place):
+        """The record, and what the state and its ending are, that a run would go on from."""
+        from counterflow.runs.store import writing
+
+        said, used = [], []
+
+        def fill(ended, load):
+            arrays = load(self._like)
+            used.append(digest((ended, [array.tolist() for array in arrays])))
+
+        with writing(place, self._configuration, "a command", said.append) as store:
+            for name, known in store.trainings().items():
+                if known["status"] == "running":
+                    done, wrong = store.resume(name, fill)
+                    used.append(done)
+                    said += [wrong] if wrong else []
+        return tuple(used), "; ".join(said)
+
+
+def _difference(before, after):
+    kinds = ("records", "results", "sittings", "series", "seconds")
+    return ", ".join(kind for kind in kinds if before[kind] != after[kind])
+
+
+def _spoil(path, chance, trial):
+    """Cuts a file off, every fourth time, or turns a bit over; returns how."""
+    content = bytearray(path.read_bytes())
+    if trial % 4 == 0:
+        length = chance.randrange(len(content))
+        if trial % 8 == 0:
+            length -= length % min(PAGE, len(content))
+        path.write_bytes(content[:length])
+        return f"cut to {length} of {len(content)} bytes"
+    at, bit = chance.randrange(len(content)), chance.randrange(8)
+    content[at] ^= 1 << bit
+    path.write_bytes(content)
+    return f"bit {bit} of byte {at}"
+
+
+def _without_log(place):
+    """Moves what is in the log of a run into its database."""
+    with closing(sqlite3.connect(place / "run.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _in_memory():
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
