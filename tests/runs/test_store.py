@@ -202,8 +202,10 @@ def test_files_of_a_state_have_plain_names(half):
 
 
 def test_what_a_kill_left_beside_the_states_is_cleared(half):
-    (half / "states" / "x-3.part").write_bytes(b"half")
-    (half / "states" / "x-3.safetensors").write_bytes(b"whole, but not noted")
+    training, _, _ = states(half)[-1].stem.rpartition("-")
+    (half / "states" / f"{training}-3.part").write_bytes(b"half")
+    for name in (f"{training}-0", f"{training}-3", "x-0"):
+        (half / "states" / f"{name}.safetensors").write_bytes(b"whole, but not noted")
     with open_for_writing(half):
         assert len(states(half)) == 2
 
@@ -411,6 +413,23 @@ def test_a_database_that_is_gone_is_not_begun_anew(half, spoil):
     ):
         pass
     assert len(states(half)) == 2
+
+
+# Where the log ends: before the tables, before the training, before its records.
+@pytest.mark.parametrize("part", [0, 0.2, 0.5, 0.7])
+def test_a_log_that_was_cut_off_is_noticed_and_nothing_begun_anew(tmp_path, part):
+    with open_for_writing(tmp_path / "run") as store:
+        go_on(store, records=4)
+        shutil.copytree(tmp_path / "run", tmp_path / "killed")
+    log = tmp_path / "killed" / "run.sqlite-wal"
+    log.write_bytes(log.read_bytes()[: int(part * log.stat().st_size)])
+    (tmp_path / "killed" / "run.sqlite-shm").unlink()
+    with (
+        pytest.raises(StoreError, match=r"run.sqlite is damaged \(there is the state .*-[23]\."),
+        open_for_writing(tmp_path / "killed"),
+    ):
+        pass
+    assert len(states(tmp_path / "killed")) == 2
 
 
 def test_a_damaged_page_is_noticed(half):

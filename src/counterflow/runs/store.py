@@ -327,6 +327,7 @@ def writing(
                 connection.executescript(SCHEMA)
                 require_as_written(connection, folder)
                 store = Store(folder, connection)
+                _require_records(store)
                 _open(store, connection, configuration, command, say)
             yield store
         finally:
@@ -393,6 +394,19 @@ def _require_database(folder: Path) -> None:
     known = path.exists() and path.stat().st_size > 0
     if not known and any((folder / STATES).glob("*.safetensors")):
         raise StoreError(damaged(folder, "it is empty or gone, but there are states of a run"))
+
+
+def _require_records(store: Store) -> None:
+    """Raises if a state is ahead of the records by more than the one that was being kept.
+
+    Then records are gone, as when the log of the database was cut off, and would be computed anew.
+    """
+    done = {_plain(name): known["records"] for name, known in store.trainings().items()}
+    for path in (store.folder / STATES).glob("*.safetensors"):
+        training, _, record = path.stem.rpartition("-")
+        if record.isdigit() and int(record) > done.get(training, 0):
+            reason = f"there is the state {path.name}, but not the records before it"
+            raise StoreError(damaged(store.folder, reason))
 
 
 def _plain(name: str) -> str:
