@@ -3,6 +3,7 @@
 import csv
 import importlib
 import re
+import shutil
 from html import escape
 from importlib.metadata import version
 
@@ -234,6 +235,18 @@ def test_the_report_of_a_finished_run_has_no_such_warning(finished, capsys):
     assert '<section id="figure2"' in page
     assert "is not finished" not in page
     assert escape(open_run(finished.folder).sittings[-1]["command"]) in page
+
+
+def test_a_report_that_cannot_be_written_is_told(finished, tmp_path, capsys):
+    place = tmp_path / "run"
+    shutil.copytree(finished.folder, place)
+    shutil.rmtree(place / "figures")
+    (place / "figures").write_text("a file where the folder should be")
+    before = (place / "report.html").read_bytes()
+    said = refused(capsys, "report", place, code=1)
+    assert said.startswith(f"counterflow: cannot write the report into {place}: File exists; ")
+    assert f"`counterflow report {place}` writes it later" in said
+    assert (place / "report.html").read_bytes() == before
 
 
 def test_export_reads_back_to_the_last_bit(finished, tmp_path, capsys):

@@ -45,8 +45,14 @@ def write_report(run: Run, findings: Sequence[Finding]) -> Path:
     path = run.folder / PAGE
     # That the charts are what Altair allows is tested; to look again takes half the time.
     with debug_mode(False):
-        write_figures(run.folder / FIGURES, tuple(findings))
-        write_page(path, report(run, findings))
+        try:
+            write_figures(run.folder / FIGURES, tuple(findings))
+            write_page(path, report(run, findings))
+        except OSError as error:
+            raise OSError(
+                f"cannot write the report into {run.folder}: {error.strerror or error}; the run "
+                f"itself is intact, and `counterflow report {run.folder}` writes it later"
+            ) from error
     return path
 
 
