@@ -18,9 +18,10 @@ def machine_line(stored: dict[str, Any]) -> str:
     where = stored["machine"]
     versions = [f"{name} {where[name]}" for name in ("counterflow", "jax", "jaxlib", "sqlite")]
     dates = sorted({row["date"] for row in stored["rows"].values()})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (
         f"{where['processor']}, {where['cores']} cores, {where['system']}; "
-        f"Python {where['python']}, {', '.join(versions)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. "
+        f"Python {where['python']}, {', '.join(versions)}; {when}. "
         f"{kills(stored)} processes were killed."
     )
 

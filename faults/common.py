@@ -223,14 +223,13 @@ class Workshop:
         shutil.copytree(self._half, folder / self._half.name)
         return folder / self._half.name
 
-    def finish(self, row, folder, before):
+    def finish(self, row, folder, before, arguments=RUN):
         """Goes on with a run to its end; counts what was lost, and what is not as it should be."""
-        reference, wanted = self.reference(RUN)
-        row.ended(self.start(RUN, folder))
+        reference, wanted = self.reference(arguments)
+        row.ended(self.start(arguments, folder))
         found = self.look(folder / reference.name)
         row.survived(before, found)
         row.compare(found, wanted)
-        return found
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def damaged_states(workshop, trials):
     for count in (1, 2):
         folder = workshop.folder()
         place = workshop.half(folder)
-        states = sorted((place / "states").iterdir(), key=lambda path: path.stat().st_mtime)
+        states = sorted(filter(_used, (place / "states").iterdir()), key=_record)
         before = workshop.look(place)
         for path in states[-count:]:
             path.write_bytes(path.read_bytes()[:-1])
@@ -82,11 +82,11 @@ def damage(place, pattern, trials):
         if pattern == "run.sqlite":
             _without_log(whole)
         shutil.copytree(whole, copy)
-        intact = Intact(copy)
+        intact = Intact(copy, pattern.endswith("-wal"))
         for trial in range(trials):
             shutil.rmtree(copy)
             shutil.copytree(whole, copy)
-            path = chance.choice(sorted(copy.glob(pattern)))
+            path = chance.choice([path for path in sorted(copy.glob(pattern)) if _used(path)])
             how = _spoil(path, chance, trial)
             verdict, told = intact.judge(copy)
             happened[verdict] += 1
@@ -96,22 +96,26 @@ def damage(place, pattern, trials):
 
 
 class Intact:
-    """What is read of a run before it is damaged, and what it goes on from."""
+    """What is read of a run before it is damaged, and what it goes on from.
 
-    def __init__(self, place):
+    Args:
+        place: The run.
+        earlier: Whether an earlier moment may be read, as of a log that is cut off.
+    """
+
+    def __init__(self, place, earlier):
         from safetensors.numpy import load_file
 
         from counterflow.runs.store import reading
 
-        self._read = contents(place)
+        self._read, self._earlier = contents(place), earlier
         with closing(reading(place)) as store:
             self._configuration = store.header("configuration")
         arrays = load_file(next((place / "states").iterdir()))
         self._like = [arrays[str(i)] for i in range(len(arrays))]
         # What it goes on from now, and from the state before.
         self._states = {self._resume(place)[0]}
-        newest = max((place / "states").iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
-        newest.unlink()
+        max((place / "states").iterdir(), key=_record).unlink()
         self._states.add(self._resume(place)[0])
 
     def judge(self, place):
@@ -132,7 +136,7 @@ class Intact:
         if read is None:
             return UNCLEAR, told
         same = read["error"] or read == self._read
-        if not same and not self._is_earlier(read):
+        if not same and not (self._earlier and self._is_earlier(read)):
             return SILENT, f"reading: {_difference(self._read, read)}"
         if state is not None and state not in self._states:
             return SILENT, f"going on from {state}, noted: {noted}"
@@ -147,7 +151,7 @@ class Intact:
         kinds = ("records", "results", "sittings")
         known = all(read[kind].items() <= self._read[kind].items() for kind in kinds)
         first = list(self._read["records"])[: len(read["records"])]
-        return known and list(read["records"]) == first and read != self._read
+        return known and list(read["records"]) == first
 
     def _resume(self, place):
         """The record, and what the state and its ending are, that a run would go on from."""
@@ -166,6 +170,19 @@ class Intact:
                     used.append(done)
                     said += [wrong] if wrong else []
         return tuple(used), "; ".join(said)
+
+
+def _used(path):
+    """Whether a file is none of the states that were about to be noted or deleted."""
+    if path.suffix != ".safetensors":
+        return True
+    database = path.parents[1] / "run.sqlite"
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        return (path.name,) in connection.execute("SELECT file FROM states").fetchall()
+
+
+def _record(path):
+    return int(path.stem.rpartition("-")[2])
 
 
 def _difference(before, after):

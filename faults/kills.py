@@ -49,13 +49,10 @@ def _killed(workshop, trials, arguments, where):
         else:
             row.ended(process)
             row.compare(found, wanted)
+            if before is nothing:  # what is compiled already goes faster than the reference
+                life = min(life, time.monotonic() - since)
             folder, before = workshop.folder(), nothing
-            life = min(life, time.monotonic() - since)  # what is compiled already goes faster
-    process = workshop.start(arguments, folder)
-    row.ended(process)
-    found = workshop.look(folder / reference.name)
-    row.survived(before, found)
-    row.compare(found, wanted)
+    workshop.finish(row, folder, before, arguments)
     return row
 
 

@@ -24,6 +24,7 @@ SECONDS = 1800
 def serve():
     """Answers every line with the number of the process it starts, or how one has ended."""
     import altair  # noqa: F401
+    import requests  # noqa: F401
     import vl_convert  # noqa: F401
 
     import counterflow.cli  # noqa: F401

@@ -167,6 +167,24 @@ def test_the_table_on_sweeps_is_that_of_the_committed_result_and_nothing_was_los
         assert one["gradients"] == one["gradients_undisturbed"]
 
 
+# --- the page on faults -----------------------------------------------------------------------
+
+
+def test_the_page_on_faults_is_that_of_the_committed_results():
+    faults = load(DOCS / "faults.py")
+    stored, page = faults.found(), faults.PAGE.read_text(encoding="utf-8")
+    assert with_table(page, "machine", faults.machine_line(stored)) == page
+    assert with_table(page, "faults", faults.faults_table(stored)) == page
+
+
+def test_a_hundred_kills_and_all_other_faults_lost_nothing():
+    faults = load(DOCS / "faults.py")
+    stored = faults.found()
+    assert faults.kills(stored) >= 100
+    for name, row in stored["rows"].items():
+        assert (row["lost"], row["wrong"]) == (0, 0), name
+
+
 # --- the page on other networks, and the home page ----------------------------------------------
 
 
