@@ -23,7 +23,7 @@ REPRODUCE = (
     "--orders 0 1 --large-steps 4 --long-steps 30 --long-samples 40 --seeds 8 --learning-rates 0.1"
 ).split()
 # How a command may end.
-WENT_ON, CLEAR, UNCLEAR = "went on", "ended with a clear message", "ended without one"
+WENT_ON, CLEAR, UNCLEAR = "went on", "ended with a clear message", "ended without a clear message"
 
 
 # --- what is counted ------------------------------------------------------------------------
