@@ -5,6 +5,7 @@ import hashlib
 import re
 import socket
 import struct
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,6 +20,19 @@ from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 from counterflow.runs.run import open_run
 
 PROVED = set()
+# What needs several processes, or Ray, is shown where these are started.
+ELSEWHERE = {
+    "reproduce --processes": "cluster/test_reproduce.py",
+    "reproduce --patience": "cluster/test_reproduce.py",
+    "run --processes": "cluster/test_processes.py",
+    "run --patience": "cluster/test_processes.py",
+    "sweep --ray": "cluster/test_sweep.py",
+    "sweep --cpus": "cluster/test_sweep.py",
+    "sweep --retries": "cluster/test_sweep.py",
+    "sweep --folder": "cluster/test_sweep.py",
+    "sweep --quiet": "cluster/test_sweep.py",
+    "sweep --data-dir": "cli/test_sweep.py",
+}
 
 
 def effect_of(*options):
@@ -36,7 +50,7 @@ def shown_help(*command, capsys):
 
 def test_every_option_in_help_is_tested_here(capsys):
     commands = re.findall(r"• (\w+)", shown_help(capsys=capsys))
-    assert commands == ["reproduce", "run", "init", "report", "export", "version"]
+    assert commands == ["reproduce", "run", "sweep", "init", "report", "export", "version"]
     option = re.compile(r"^[^\w\n-]*(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
     shown = {
         f"{command} {name}"
@@ -44,7 +58,10 @@ def test_every_option_in_help_is_tested_here(capsys):
         for name in option.findall(shown_help(command, capsys=capsys))
         if name != "--help"
     }
-    assert shown == PROVED
+    assert shown == PROVED | ELSEWHERE.keys()
+    for option, file in ELSEWHERE.items():
+        test = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+        assert f'"{option.split()[1]}"' in test, option
 
 
 # --- the runs that options are compared with ---------------------------------------------------

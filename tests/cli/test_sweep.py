@@ -1,7 +1,5 @@
-"""`counterflow sweep`, its runs carried out in this process: what is done, found, listed, told."""
+"""`counterflow sweep` of runs that are finished, which needs no cluster: found, listed, told."""
 
-import contextlib
-import importlib
 import json
 import re
 import sys
@@ -10,13 +8,10 @@ import numpy as np
 import pytest
 
 import counterflow as cf
-from command_line import MODEL, assert_same_series
+from command_line import MODEL
 from counterflow.cli import main
-from counterflow.sweeps.cluster import ClusterError, Ended, Retried, connected
+from counterflow.sweeps.cluster import ClusterError, connected
 from counterflow.sweeps.page import sweep_page
-
-# The package's name of the command is its function; this is the module.
-MODULE = importlib.import_module("counterflow.cli.sweep")
 
 SWEEP = """
 name = "tiny"
@@ -33,33 +28,6 @@ orders = [[0, 1]]
 NAMES = [f"η = {rate}, γ = 0 1" for rate in ("0.1", "0.05", "-1")]
 
 
-class InThisProcess:
-    """A cluster without processes, of whose workers the first dies once."""
-
-    def __init__(self):
-        self.asked = []
-
-    def carry_out(self, work, tasks, cpus, retries):
-        del cpus, retries
-        for index, (name, task) in enumerate(tasks.items()):
-            self.asked.append(name)
-            if index == 0:
-                yield Retried(name, "its worker died", 2)
-            yield None
-            yield Ended(name, work(task))
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """The cluster that every sweep of these tests gets."""
-    made = InThisProcess()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MODULE, "connected", lambda *_: contextlib.nullcontext(made))
-        # The drawing of pictures is tested with the report.
-        patch.setattr("counterflow.report.report.write_figures", lambda *arguments: [])
-        yield made
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     place = tmp_path_factory.mktemp("sweep")
@@ -69,11 +37,14 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def done(files, cluster):
-    """The folder of a sweep that was carried out, and its runs' folder."""
+def done(files):
+    """The folder of a sweep whose runs `counterflow run` has made, and its runs' folder."""
     runs = files / "runs"
+    for rate in ("0.1", "0.05"):
+        options = f"--learning-rate {rate} --steps 12 --records 4 --orders 0 1 --quiet".split()
+        model = f"{files / 'my_model.py'}:problem"
+        assert main(["run", model, *options, "--folder", str(runs)]) == 0
     assert main(["sweep", str(files / "sweep.toml"), "--folder", str(runs)]) == 1
-    assert cluster.asked == NAMES[:2]
     (place,) = runs.glob("sweep-tiny-*")
     return place, runs
 
@@ -89,27 +60,22 @@ def test_one_that_fails_is_listed_with_its_reason_and_the_others_are_done(done):
     assert "2 of 3 runs over learning_rate, orders; 1 failed" in repr(sweep)
 
 
-def test_the_same_command_again_finds_everything(done, files, cluster, capsys):
+def test_the_same_command_again_finds_everything(done, files, capsys):
     place, runs = done
-    cluster.asked.clear()
     before = {path: path.stat().st_mtime_ns for path in runs.glob("my_model*/run.sqlite")}
     assert main(["sweep", str(files / "sweep.toml"), "--folder", str(runs)]) == 1
     said = capsys.readouterr().out
-    assert cluster.asked == []
     assert "3 runs: 2 finished before, 1 failed; 10 of 10 records" in said
     assert f"failed: {NAMES[2]}: `learning_rate` must be positive, got -1" in said
     assert said.rstrip().endswith(f"report: {place / 'report.html'}")
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("my_model*/run.sqlite")}
 
 
-def test_a_run_of_it_is_the_one_that_counterflow_run_makes(done, files, tmp_path):
+def test_a_run_of_it_is_the_one_that_counterflow_run_makes(done):
     place, runs = done
-    options = "--learning-rate 0.1 --steps 12 --records 4 --orders 0 1 --quiet".split()
-    model = f"{files / 'my_model.py'}:problem"
-    assert main(["run", model, *options, "--folder", str(tmp_path)]) == 0
-    (alone,) = tmp_path.iterdir()
-    assert (runs / alone.name).is_dir()
-    assert_same_series(cf.open_run(alone), cf.open_sweep(place).runs[NAMES[0]])
+    found = {run.folder.name for run in cf.open_sweep(place).runs.values()}
+    assert found == {path.name for path in runs.glob("my_model*")}
+    assert len(found) == 2
 
 
 def test_all_series_are_one_dataset_with_what_is_swept_as_coordinates(done):
@@ -220,7 +186,6 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
 
 def test_without_ray_the_command_says_so(files, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr(MODULE, "connected", connected)
     code = main(["sweep", str(files / "sweep.toml"), "--folder", str(tmp_path), "--quiet"])
     said = capsys.readouterr()
     assert code == 1

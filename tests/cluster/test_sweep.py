@@ -225,3 +225,15 @@ def test_more_processors_than_there_are_is_refused(file, tmp_path):
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, output) == (1, "")
     assert errors.startswith("counterflow: a run cannot take 100000 processors, this machine has")
+
+
+def test_without_retries_a_killed_worker_is_a_failure_that_is_listed(file, tmp_path):
+    process = begin(file, tmp_path, "--retries", "0", "--cpus", "2")
+    (holder, _), *others = wait_for(lambda: list(at_work(tmp_path).values()), process)
+    assert not others  # a run takes both processors
+    os.kill(holder, signal.SIGKILL)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (1, ""), output
+    assert output.count("its worker died, 1 times; all records so far are kept") == 2
+    (place,) = tmp_path.glob("sweep-killed-*")
+    assert len(cf.open_sweep(place).failed) == 2
