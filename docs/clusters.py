@@ -67,7 +67,7 @@ def beyond_table(results: dict[str, Any]) -> str:
             seconds(case["computing"]),
             seconds(case["telling"]),
             f"{case['efficiency']:.0%}",
-            f"{case['kept'] / 1e9:,.3g} GB{'' if case['fits'] else ': too much'}",
+            f"{case['kept'] / 1e9:,.2g} GB{'' if case['fits'] else ': too much'}",
         )
         for case in results["computed"]
     ]
@@ -85,7 +85,7 @@ def beyond_table(results: dict[str, Any]) -> str:
 
 
 def seconds(value: float) -> str:
-    return f"{value:.2g} s" if value >= 0.1 else f"{value * 1e3:.2g} ms"
+    return f"{value:.3g} s" if value >= 0.1 else f"{value * 1e3:.2g} ms"
 
 
 def main() -> None:

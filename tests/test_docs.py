@@ -167,6 +167,29 @@ def test_the_table_on_sweeps_is_that_of_the_committed_result_and_nothing_was_los
         assert one["gradients"] == one["gradients_undisturbed"]
 
 
+# --- the page on many devices -------------------------------------------------------------------
+
+
+def test_the_page_on_clusters_is_that_of_the_committed_results():
+    clusters = load(DOCS / "clusters.py")
+    page = clusters.PAGE.read_text(encoding="utf-8")
+    scaling, processes = (clusters.found(n)["results"] for n in ("scaling", "processes"))
+    assert with_table(page, "processes", clusters.processes_table(processes)) == page
+    assert with_table(page, "scaling", clusters.scaling_table(scaling)) == page
+    assert with_table(page, "beyond", clusters.beyond_table(scaling)) == page
+
+
+def test_several_processes_agree_with_one_and_devices_tell_each_other_a_gradient():
+    clusters = load(DOCS / "clusters.py")
+    scaling, processes = (clusters.found(n)["results"] for n in ("scaling", "processes"))
+    assert [run["processes"] for run in processes["runs"]] == [1, 2, 4]
+    assert all(max(run["apart"].values()) < 1e-12 for run in processes["runs"])
+    assert scaling["apart"] < 1e-12
+    for case in scaling["measured"][1:]:
+        # The params, and for each of a hundred units a mean and a variance.
+        assert case["moved"]["gradient"]["bytes"] == 8 * (89_400 + 2 * 100)
+
+
 # --- the page on faults -----------------------------------------------------------------------
 
 
