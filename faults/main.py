@@ -27,11 +27,14 @@ import writers
 from common import HERE, workshop
 from mounts import in_own_namespace
 
+import sweeps
+
 RESULTS = HERE.parent / "docs" / "results" / "faults.json"
 # By name, what to call and how many trials.
 FAULTS = {
     "run": (kills.killed_run, 40),
     "reproduce": (kills.killed_reproduce, 20),
+    "sweep": (sweeps.killed_sweep, 20),
     "report": (reports.killed_report, 20),
     "download": (downloads.killed_download, 40),
     "writer": (writers.killed_writer, 5),
