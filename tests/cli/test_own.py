@@ -97,6 +97,28 @@ def test_the_same_command_finds_its_run_and_another_file_makes_another(done, cap
     assert len(list(folder.iterdir())) == 2
 
 
+def test_a_loss_with_kinks_is_noted_and_solved_less_exactly(tmp_path, capsys):
+    path = tmp_path / "kinked.py"
+    path.write_text(
+        """
+import jax.numpy as jnp
+
+import counterflow as cf
+
+problem = cf.Problem(lambda theta: jnp.sum(jnp.abs(theta) + theta**2)), jnp.array([0.05, -0.5])
+"""
+    )
+    options = [option for option in OPTIONS if option != "--quiet"]
+    assert main(["run", f"{path}:problem", *options, "--folder", str(tmp_path / "runs")]) == 0
+    assert "note: smoothness: " in capsys.readouterr().out
+    run = only_run(tmp_path / "runs")
+    assert run.configuration.rtol == 1e-5
+    # The same command finds it, and one that is to be quiet is.
+    assert main(["run", f"{path}:problem", *OPTIONS, "--folder", str(tmp_path / "runs")]) == 0
+    assert "note: smoothness" not in capsys.readouterr().out
+    assert len(only_run(tmp_path / "runs").sittings) == 2
+
+
 def test_a_run_is_exported_and_reported_like_any_other(done, capsys):
     run, _, _ = done
     assert main(["report", str(run.folder)]) == 0
