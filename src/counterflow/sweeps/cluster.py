@@ -3,6 +3,7 @@
 import importlib
 import logging
 import os
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,6 @@ from typing import Any
 _SILENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 # Nor are its workers to be the last that a busy machine gives time to.
@@ -25,6 +25,8 @@ _OWN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 _STARTS = 3
 # What tasks return is a line of text: no store of objects is needed but the smallest.
 _OBJECT_STORE = 100 * 2**20
+# Seconds within which the machine of a cluster must answer.
+_PATIENCE = 10.0
 # Seconds between two looks at what is going on.
 _PAUSE = 0.5
 
@@ -198,7 +200,11 @@ def _start(ray: Any) -> None:
 
 
 def _join(ray: Any, address: str) -> None:
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if colon and port.isdecimal():
+            # Where nobody listens, Ray would try for minutes, and say so all the while.
+            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
         ray.init(address=address, **_QUIETLY)
     except Exception as error:  # of many kinds
         raise ClusterError(
