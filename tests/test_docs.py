@@ -205,7 +205,8 @@ def test_a_hundred_kills_and_all_other_faults_lost_nothing():
     stored = faults.found()
     assert faults.kills(stored) >= 100
     for name, row in stored["rows"].items():
-        assert (row["lost"], row["wrong"]) == (0, 0), name
+        assert (row["lost"], row["wrong"], row["undetected"]) == (0, 0, 0), name
+        assert row["good"], name
 
 
 # --- the page on other networks, and the home page ----------------------------------------------
