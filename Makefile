@@ -17,7 +17,7 @@ reproduce: .venv/.installed ## run every experiment of the paper on digits and w
 
 test: lint ## run the linter, the type checker, tests and doctests
 	$(BIN)/pytest
-	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch), sweeps on Ray (make test-cluster)"
+	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch), several processes and sweeps (make test-cluster)"
 
 test-browser: .venv/.installed ## test the report in headless Chromium (Debian: chromium, chromium-driver)
 	@command -v chromedriver >/dev/null || { echo "this needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
@@ -26,7 +26,7 @@ test-browser: .venv/.installed ## test the report in headless Chromium (Debian: 
 test-torch: .venv/.installed-torch ## test problems from PyTorch modules (installs PyTorch)
 	$(BIN)/pytest tests/test_torch.py src/counterflow/torch docs/pytorch.md -m torch
 
-test-cluster: .venv/.installed-cluster ## test sweeps on a local Ray, with workers killed on the way (installs Ray)
+test-cluster: .venv/.installed-cluster ## test runs by several processes, and sweeps on a local Ray, some killed on the way (installs Ray)
 	$(BIN)/pytest tests/cluster -m cluster -n 0
 
 lint: .venv/.installed ## run the linter and the type checker alone
