@@ -16,7 +16,8 @@ reproduce: .venv/.installed ## run every experiment of the paper on digits and w
 	$(BIN)/counterflow reproduce
 
 test: lint ## run the linter, the type checker, tests and doctests
-	$(BIN)/pytest
+	$(BIN)/pytest tests
+	$(BIN)/pytest README.md docs src
 	@echo "left out: the report in a browser (make test-browser), PyTorch models (make test-torch), several processes and sweeps (make test-cluster)"
 
 test-browser: .venv/.installed ## test the report in headless Chromium (Debian: chromium, chromium-driver)
