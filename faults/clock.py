@@ -38,7 +38,7 @@ def jumping(arguments, seed):
     Where that is permitted, its monotonic clock begins elsewhere too, as after a new start of the
     machine, for the whole process.
     """
-    from counterflow.runs import store
+    from counterflow.runs import opening
 
     chance, now = random.Random(seed), time.time
     if _other_monotonic(chance):
@@ -56,7 +56,7 @@ def jumping(arguments, seed):
             return cls.fromtimestamp(jumped(), tz)
 
     time.time, time.time_ns = jumped, lambda: int(jumped() * 1e9)
-    store.datetime = datetime.datetime = Jumping
+    opening.datetime = datetime.datetime = Jumping
     return command(arguments)
 
 

@@ -116,8 +116,8 @@ def look(place):
 
 def contents(place):
     """Everything that can be read of a run: digests by name, and what was wrong."""
+    from counterflow.runs.database import StoreError
     from counterflow.runs.run import open_run
-    from counterflow.runs.store import StoreError
 
     found = {"error": "", "records": {}, "series": {}, "results": {}, "sittings": {}, "seconds": []}
     try:

@@ -69,12 +69,12 @@ def damage(place, pattern, trials):
     """How often what happened, in so many trials on copies of a run."""
     import jax
 
-    from counterflow.runs import store
+    from counterflow.runs import opening
 
     jax.config.update("jax_enable_x64", True)
     # Neither is damaged, and both take their time.
-    versions = store.fingerprint()
-    store.commit, store.fingerprint = lambda: "", lambda: versions
+    versions = opening.fingerprint()
+    opening.commit, opening.fingerprint = lambda: "", lambda: versions
     chance, happened = random.Random(pattern), Counter()
     with tempfile.TemporaryDirectory(dir=_in_memory()) as folder:
         whole, copy = Path(folder) / "whole", Path(folder) / "copy"
@@ -106,7 +106,7 @@ class Intact:
     def __init__(self, place, earlier):
         from safetensors.numpy import load_file
 
-        from counterflow.runs.store import reading
+        from counterflow.runs.opening import reading
 
         self._read, self._earlier = contents(place), earlier
         with closing(reading(place)) as store:
@@ -120,7 +120,7 @@ class Intact:
 
     def judge(self, place):
         """What came of a damage, and what was said."""
-        from counterflow.runs.store import StoreError
+        from counterflow.runs.database import StoreError
 
         told = ""
         try:
@@ -155,7 +155,7 @@ class Intact:
 
     def _resume(self, place):
         """The record, and what the state and its ending are, that a run would go on from."""
-        from counterflow.runs.store import writing
+        from counterflow.runs.opening import writing
 
         said, used = [], []
 

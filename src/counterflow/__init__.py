@@ -38,8 +38,8 @@ from .problem.problem import Problem as Problem
 from .problem.sharding import shard as shard
 from .report.charge_plot import plot_charges as plot_charges
 from .report.plot import plot as plot
+from .runs.database import StoreError as StoreError
 from .runs.run import Run as Run, TrainingSeries as TrainingSeries, open_run as open_run
-from .runs.store import StoreError as StoreError
 from .solvers.fast_forward import FastForward as FastForward, fast_forward as fast_forward
 from .solvers.interruption import RunInterrupted as RunInterrupted
 from .solvers.rock4 import ROCK4 as ROCK4

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from command_line import TINY, assert_same_series, counterflow, in_terminal, start
+from counterflow.runs.database import StoreError
 from counterflow.runs.run import open_run
-from counterflow.runs.store import StoreError
 
 SECONDS = 120
 # Long enough to be killed in between, and without predictions, which take longest to compile.

@@ -11,8 +11,8 @@ import pytest
 from command_line import AS_USERS, COMMAND, assert_same_series
 from counterflow.cli.launch import GRACE
 from counterflow.runs.agreement import apart
+from counterflow.runs.database import StoreError
 from counterflow.runs.run import open_run
-from counterflow.runs.store import StoreError
 
 pytestmark = pytest.mark.cluster
 

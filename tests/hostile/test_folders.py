@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from counterflow.cli import main
-from counterflow.runs.database import SCHEMA
+from counterflow.runs.database import SCHEMA, StoreError
+from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
-from counterflow.runs.store import StoreError, writing
 from databases import as_first_written, change
 from memory import peak_memory
 

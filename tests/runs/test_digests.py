@@ -6,8 +6,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from counterflow.runs.database import StoreError
 from counterflow.runs.digests import TABLES
-from counterflow.runs.store import StoreError, reading, writing
+from counterflow.runs.opening import reading, writing
 from databases import as_first_written, change
 
 NAME = "η = 0.1"

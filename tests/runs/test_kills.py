@@ -26,8 +26,8 @@ import pytest
 
 import counterflow as cf
 from counterflow.runs import states, store as store_module
+from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
-from counterflow.runs.store import writing
 from counterflow.runs.training import Training, train
 
 KILLS, STEPS, SEED = 20, 200, 3

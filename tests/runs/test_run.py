@@ -10,10 +10,12 @@ import pytest
 import xarray
 
 from counterflow.runs.configuration import Configuration
+from counterflow.runs.database import StoreError
 from counterflow.runs.environment import fingerprint
 from counterflow.runs.export import CSV, NETCDF, export_csv, export_netcdf
+from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
-from counterflow.runs.store import Store, StoreError, writing
+from counterflow.runs.store import Store
 from counterflow.runs.training import Training
 
 CONFIGURATION = Configuration(seed=3, weight_decays=(0.1 + 0.2,))

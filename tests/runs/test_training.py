@@ -12,7 +12,8 @@ import pytest
 import counterflow as cf
 from counterflow.errors.curvature import sharpness
 from counterflow.runs import store as store_module
-from counterflow.runs.store import StoreError, reading, writing
+from counterflow.runs.database import StoreError
+from counterflow.runs.opening import reading, writing
 from counterflow.runs.training import Stopped, Training, train
 
 PARAMS = {"hidden": jnp.array([[0.9, -0.4]]), "readout": jnp.array([0.3, 0.8, -0.6])}

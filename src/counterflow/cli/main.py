@@ -24,10 +24,10 @@ from ..experiments.registry import EXPERIMENTS, with_symmetries
 from ..experiments.reproduce import reproduce as reproduce_experiments
 from ..runs.analysis import Analysis, digest_of
 from ..runs.configuration import Configuration, Data, Size, default_configuration
+from ..runs.database import StoreError
 from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
 from ..runs.processes import FirstFailed
 from ..runs.run import Run, open_run
-from ..runs.store import StoreError
 from ..sweeps.cluster import ClusterError
 from ..sweeps.page import write_sweep_report
 from ..sweeps.sweep import is_sweep, open_sweep

@@ -16,8 +16,9 @@ from ..experiments.reproduce import reproduce
 from ..report.report import write_report
 from ..runs.analysis import Analysis, digest_of
 from ..runs.configuration import Configuration
+from ..runs.database import StoreError
+from ..runs.opening import BeingWritten
 from ..runs.run import open_run
-from ..runs.store import BeingWritten, StoreError
 from .compiling import compiled_on_disk
 from .models import blaming, load_model
 from .working import CommandError

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+from .database import StoreError
 from .run import Run
-from .store import StoreError
 
 CSV, NETCDF = "series.csv", "series.nc"
 _HEADER = (

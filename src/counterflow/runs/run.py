@@ -10,7 +10,8 @@ import numpy as np
 
 from .analysis import Analysis
 from .configuration import Configuration
-from .store import StoreError, reading
+from .database import StoreError
+from .opening import reading
 from .training import Training
 
 if TYPE_CHECKING:

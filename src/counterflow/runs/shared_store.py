@@ -8,9 +8,10 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from .opening import writing
 from .processes import from_first, is_first, told
 from .states import pack, unpack
-from .store import Rows, Store, writing
+from .store import Rows, Store
 
 
 class SharedStore:

@@ -6,36 +6,22 @@ records back is deleted. So the database is the only truth, and whatever a power
 interrupts, it names a state that is whole. Everything in it has a digest: see `digests.py`.
 """
 
-import fcntl
 import json
 import math
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jaxtyping import PyTree
 
 from . import digests
-from .database import (
-    DATABASE,
-    FIRST_FORMAT,
-    FORMAT,
-    SCHEMA,
-    StoreError as StoreError,
-    damaged,
-    explained,
-    require_as_written,
-    require_whole,
-)
-from .environment import commit, differences, fingerprint
+from .database import StoreError, damaged, explained
 from .fields import conforms
 from .states import read_state, write_state
 
-STATES, LOCK = "states", "lock"
+STATES = "states"
 _JSON_OF_A_TRAINING = {
     "settings": dict[str, Any],
     "steps": list[int],
@@ -43,16 +29,12 @@ _JSON_OF_A_TRAINING = {
 }
 
 
-class BeingWritten(StoreError):
-    """A run that another process is writing."""
-
-
 #: The value of each quantity of each process, at one record.
 Rows = Mapping[str, Mapping[str, float]]
 
 
 class Store:
-    """A run on disk, open for reading; `writing` opens one for writing.
+    """A run on disk, as `reading` or `writing` opened it.
 
     Args:
         folder: The folder of the run.
@@ -152,7 +134,7 @@ class Store:
     def begin(self, training: str, settings: Any, steps: list[int]) -> None:
         """Notes a training that is about to start, unless it is noted already."""
         row = (training, json.dumps(settings), json.dumps(steps), "{}", "running", 0.0)
-        with self._transaction("trainings"):
+        with self.transaction("trainings"):
             self._connection.execute(
                 "INSERT OR IGNORE INTO trainings VALUES (?, ?, ?, ?, ?, ?)", row
             )
@@ -179,7 +161,7 @@ class Store:
         seconds: float,
     ) -> None:
         """Keeps a record and the state to go on from: both are safe on disk when this returns."""
-        path = self.folder / STATES / f"{_plain(training)}-{record}.safetensors"
+        path = self.folder / STATES / f"{plain_name(training)}-{record}.safetensors"
         with explained(self.folder):
             digest = write_state(path, state)
         values = [
@@ -187,7 +169,7 @@ class Store:
             for process, quantities in rows.items()
             for quantity, value in quantities.items()
         ]
-        with self._transaction("trainings", "states"):
+        with self.transaction("trainings", "states"):
             execute = self._connection.execute
             self._connection.executemany("INSERT INTO series VALUES (?, ?, ?, ?, ?)", values)
             named = (training, record, path.name, digest, json.dumps(ended))
@@ -198,7 +180,7 @@ class Store:
                 (json.dumps(statistics), seconds, training),
             )
             digests.seal_record(self._connection, training, record)
-        self._delete_other_states()
+        self.delete_other_states()
 
     def resume(
         self, training: str, fill: Callable[[Any, Callable[[PyTree], PyTree]], None]
@@ -223,7 +205,7 @@ class Store:
             except (OSError, LookupError, TypeError, ValueError) as error:
                 wrong = str(error)
                 continue
-            with self._transaction("states"):
+            with self.transaction("states"):
                 for table in ("series", "states"):
                     self._connection.execute(
                         f"DELETE FROM {table} WHERE training = ? AND record > ?", (training, record)
@@ -240,19 +222,19 @@ class Store:
 
     def finish(self, training: str, status: str) -> None:
         """Notes how a training ended; its states are not needed any more."""
-        with self._transaction("trainings", "states"):
+        with self.transaction("trainings", "states"):
             execute = self._connection.execute
             execute("UPDATE trainings SET status = ? WHERE name = ?", (status, training))
             execute("DELETE FROM states WHERE training = ?", (training,))
-        self._delete_other_states()
+        self.delete_other_states()
 
     def add_result(self, name: str, value: Any, seconds: float) -> None:
         """Keeps a result that is not a series."""
-        with self._transaction("results"):
+        with self.transaction("results"):
             row = (name, json.dumps(value), seconds)
             self._connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", row)
 
-    def _delete_other_states(self) -> None:
+    def delete_other_states(self) -> None:
         """Deletes the states that the database does not name."""
         named = {file for (file,) in self._rows("SELECT file FROM states")}
         with explained(self.folder):
@@ -261,7 +243,7 @@ class Store:
                     path.unlink(missing_ok=True)
 
     @contextmanager
-    def _transaction(self, *tables: str) -> Iterator[None]:
+    def transaction(self, *tables: str) -> Iterator[None]:
         """All of what is done within it is kept, with the digests of the tables, or nothing."""
         with explained(self.folder), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -269,146 +251,6 @@ class Store:
             digests.seal_tables(self._connection, *tables)
 
 
-def reading(folder: Path) -> Store:
-    """A run on disk as it is now, open for reading, also while it is being written."""
-    path = folder / DATABASE
-    with explained(folder):
-        if not path.is_file():
-            raise StoreError(
-                f"{folder} is not a run: it has no {DATABASE}. A run is a folder that `counterflow "
-                "reproduce` wrote, such as runs/digits-quick-…"
-            )
-        try:
-            connection = _snapshot(path, "mode=ro")
-        except sqlite3.OperationalError:
-            # In a folder that cannot be written to, SQLite cannot note that it reads.
-            connection = _snapshot(path, "immutable=1")
-    return Store(folder, connection)
-
-
-def _snapshot(path: Path, mode: str) -> sqlite3.Connection:
-    """A database in which nothing changes any more, whatever is written meanwhile."""
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
-    try:
-        connection.execute("BEGIN")
-        require_whole(connection, path.parent)
-        require_as_written(connection, path.parent)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def writing(
-    folder: Path, configuration: str, command: str, say: Callable[[str], None]
-) -> Iterator[Store]:
-    """A run on disk, open for writing, by this process alone.
-
-    Args:
-        folder: The folder of the run, made if need be.
-        configuration: The configuration that everything in it belongs to.
-        command: The command that is at work.
-        say: Called with what the user should know, as that versions differ from earlier ones.
-    """
-    with explained(folder):
-        (folder / STATES).mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+", encoding="utf-8")
-    with lock:
-        with explained(folder):
-            _lock(lock, folder)
-            _require_database(folder)
-            connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
-        try:
-            with explained(folder):
-                require_whole(connection, folder)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(SCHEMA)
-                require_as_written(connection, folder)
-                store = Store(folder, connection)
-                _require_records(store)
-                _open(store, connection, configuration, command, say)
-            yield store
-        finally:
-            connection.close()  # also of a run that could not be opened
-
-
-def _open(
-    store: Store,
-    connection: sqlite3.Connection,
-    configuration: str,
-    command: str,
-    say: Callable[[str], None],
-) -> None:
-    """Notes a sitting, after having looked whether the run is of this configuration."""
-    noted = dict(connection.execute("SELECT name, value FROM header"))
-    if not noted:
-        with store._transaction():
-            rows = (("format", FORMAT), ("configuration", configuration))
-            connection.executemany("INSERT INTO header VALUES (?, ?)", rows)
-            digests.seal_all(connection)
-    if store.header("configuration") != configuration:
-        raise StoreError(
-            f"{store.folder} holds a run of another configuration: take another folder, or move it "
-            "away"
-        )
-    now = fingerprint()
-    if sittings := store.sittings():
-        changed = differences(sittings[-1]["fingerprint"], now)
-        if changed:
-            say(
-                f"this run was begun elsewhere ({'; '.join(changed)}): it goes on, but its last "
-                "digits may differ from those of a run in one piece"
-            )
-    row = (datetime.now(UTC).isoformat(timespec="seconds"), command, commit(), json.dumps(now))
-    with store._transaction("sittings"):
-        if noted.get("format") == FIRST_FORMAT:
-            connection.execute("UPDATE header SET value = ? WHERE name = 'format'", (FORMAT,))
-            digests.seal_all(connection)
-        connection.execute(
-            "INSERT INTO sittings (started, command, source, fingerprint) VALUES (?, ?, ?, ?)", row
-        )
-    store._delete_other_states()
-
-
-def _lock(lock: Any, folder: Path) -> None:
-    """Takes the folder's lock, which the system gives back even after `kill -9`."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.read().strip() or "another process"
-        raise BeingWritten(
-            f"{folder} is being written by {holder}: wait until it is done, or stop it; nothing "
-            "was changed"
-        ) from None
-    # Not through the file's buffer, which on a full disk would fail once more when it is closed.
-    os.ftruncate(lock.fileno(), 0)
-    os.write(lock.fileno(), f"process {os.getpid()}".encode())
-
-
-def _require_database(folder: Path) -> None:
-    """Raises if the database is empty or gone where a run left states: SQLite would begin anew."""
-    path = folder / DATABASE
-    known = path.exists() and path.stat().st_size > 0
-    if not known and any((folder / STATES).glob("*.safetensors")):
-        raise StoreError(damaged(folder, "it is empty or gone, but there are states of a run"))
-
-
-def _require_records(store: Store) -> None:
-    """Raises if a state is ahead of the records by more than the one that was being kept.
-
-    Then records are gone, as when the log of the database was cut off, and would be computed anew.
-    """
-    done = {_plain(name): known["records"] for name, known in store.trainings().items()}
-    for path in (store.folder / STATES).glob("*.safetensors"):
-        training, _, record = path.stem.rpartition("-")
-        if record.isdigit() and int(record) > done.get(training, 0):
-            reason = f"there is the state {path.name}, but not the records before it"
-            raise StoreError(damaged(store.folder, reason))
-
-
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name without spaces and other characters that files should not have."""
     return "".join(c if c.isalnum() or c in ".-" else "_" for c in name)

@@ -12,8 +12,9 @@ from ..experiments.carry_out import is_complete, needed
 from ..experiments.experiment import Experiment
 from ..runs.analysis import Analysis
 from ..runs.configuration import Configuration
+from ..runs.database import DATABASE, StoreError
+from ..runs.opening import reading
 from ..runs.run import open_run
-from ..runs.store import DATABASE, StoreError, reading
 
 
 @dataclass(frozen=True)

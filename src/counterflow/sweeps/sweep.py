@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..runs.database import DATABASE, StoreError
 from ..runs.run import Run, open_run
 from ..runs.states import sync_folder
-from ..runs.store import DATABASE, StoreError
 
 if TYPE_CHECKING:
     import xarray
