@@ -17,7 +17,7 @@ from counterflow.experiments.registry import EXPERIMENTS
 from counterflow.runs.run import open_run
 
 # The package's `main` is the function; this is the module.
-MODULE = importlib.import_module("counterflow.cli.main")
+MODULE = importlib.import_module("counterflow.cli.reproduce")
 
 MIDDLE = "η = 0.01, λ = 0.01, seed 7"
 

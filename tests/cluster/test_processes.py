@@ -1,6 +1,7 @@
 """Several processes that compute together, for real: the same series, and nothing lost."""
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -162,6 +163,36 @@ def test_without_their_parent_they_end(tmp_path, runs):
     said, _ = start(tmp_path, 1).communicate(timeout=300)
     assert "processes was 2, is unknown" in said
     assert "claims hold" in said
+
+
+def test_processes_that_slurm_started_find_each_other(runs, tmp_path):
+    # What Slurm tells each of its processes, and JAX's coordinator kept to this machine.
+    job = random.randrange(2**12)
+    address = f"127.0.0.1:{65536 - 2**12 + job}"
+    commands = [
+        subprocess.Popen(
+            [COMMAND, *RUN, "--folder", str(tmp_path), "--processes", "cluster"],
+            text=True,
+            env=AS_USERS
+            | {k: v for k, v in os.environ.items() if k.startswith("JAX")}
+            | {
+                "SLURM_JOB_ID": str(job),
+                "SLURM_STEP_NODELIST": "127.0.0.1",
+                "SLURM_NTASKS": "2",
+                "SLURM_PROCID": str(number),
+                "SLURM_LOCALID": str(number),
+                "JAX_COORDINATOR_BIND_ADDRESS": address,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(2)
+    ]
+    (first, wrong), (second, also) = (one.communicate(timeout=1200) for one in commands)
+    assert [one.returncode for one in commands] == [0, 0], wrong + also
+    assert "claims hold" in first
+    assert not second  # one of them speaks
+    assert_same_series(only_run(tmp_path), runs[2])
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_on_four_devices_everything_is_as_on_one():
     told = json.loads(found.stdout)
     for quantity, apart in told["apart"].items():
         assert apart < 1e-12, quantity
-    # Fifteen samples are not cut into four parts, nor are three classes or six features.
-    assert told["of 15 samples"] == ["P()", "P()"]
+    # Fifteen samples are not cut into four parts, nor are three classes; eight features are.
+    assert told["of 15 samples"] == ["P(None, 'samples')", "P()"]
 
 
 def test_a_mesh_of_one_device_changes_nothing():

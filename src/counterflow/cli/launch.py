@@ -22,6 +22,8 @@ GRACE = 10.0
 _INTERVAL = 0.1
 # Exit codes of a process that has said what there is to say.
 _SAID = (0, 1, 2, 130)
+# And of one that lost another: it says so by its exit code, or aborts below Python.
+_FOLLOWED = (LOST, -signal.SIGABRT)
 
 Child = subprocess.Popen[bytes]
 
@@ -70,12 +72,16 @@ def launch(arguments: Sequence[str], processes: Processes) -> int:
         shutil.rmtree(logs, ignore_errors=True)
         return children[0].returncode
     lost = _lost(children, hung)
-    who = "the process" if processes == "cluster" else f"process {lost + 1} of {count}"
     how = "did not answer" if children[lost] in hung else _end(children[lost].returncode)
+    if processes != "cluster":
+        what = f"process {lost + 1} of {count} {how}, and the others cannot go on without it"
+    elif children[lost].returncode in _FOLLOWED:
+        what = f"the process {how}, as it does when another one has died or hangs"
+    else:
+        what = f"the process {how}"
     print(
-        f"counterflow: {who} {how}, and the others cannot go on without it; every record so far is "
-        f"kept, and the same command goes on from there\nits last words are in "
-        f"{logs / f'{lost + 1}.log'}",
+        f"counterflow: {what}; every record so far is kept, and the same command goes on from "
+        f"there\nits last words are in {logs / f'{lost + 1}.log'}",
         file=sys.stderr,
     )
     return 1
@@ -118,19 +124,16 @@ def _wait(children: Sequence[Child]) -> list[Child]:
 
 def _lost(children: Sequence[Child], hung: Sequence[Child]) -> int:
     """Which of them was lost first, as far as can be told from how they ended."""
-    # Those that lose another one abort below Python, or say so by their exit code.
-    followed = (LOST, -signal.SIGABRT)
-    suspects = [
-        [
-            i
-            for i, child in enumerate(children)
-            if child not in hung and child.returncode < 0 and child.returncode not in followed
-        ],
-        [i for i, child in enumerate(children) if child in hung],
-        [i for i, child in enumerate(children) if child.returncode not in (0, *followed)],
-        [i for i, child in enumerate(children) if child.returncode],
-    ]
-    return next(found[0] for found in suspects if found)
+
+    def innocence(number: int) -> int:
+        child = children[number]
+        if child in hung:
+            return 1
+        if child.returncode in _FOLLOWED:
+            return 3
+        return 0 if child.returncode < 0 else 2 if child.returncode else 4
+
+    return min(range(len(children)), key=innocence)
 
 
 def _end(code: int) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..data.dataset import Dataset
 from ..runs.configuration import Configuration
+from ..runs.processes import in_turn
 from ..runs.run import Run
 from .carry_out import Watcher, carry_out
 from .experiment import Experiment
@@ -37,6 +38,6 @@ def reproduce(
     chosen = with_symmetries(experiments)
 
     def prepare() -> PaperSetting:
-        return PaperSetting(configuration, load())
+        return PaperSetting(configuration, in_turn(load))
 
     return carry_out(chosen, configuration, folder, prepare, command, watcher, stopping)

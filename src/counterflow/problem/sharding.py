@@ -52,11 +52,8 @@ def everywhere(data: PyTree) -> PyTree:
 
 def mesh_of(data: PyTree) -> Mesh | None:
     """The devices that data are spread over, if there are several."""
-    for leaf in jax.tree.leaves(data):
-        sharding = getattr(leaf, "sharding", None) if isinstance(leaf, jax.Array) else None
-        if isinstance(sharding, NamedSharding) and len(sharding.device_set) > 1:
-            return _automatic(sharding.mesh)
-    return None
+    found = map(_sharding, jax.tree.leaves(data))
+    return next((_automatic(one.mesh) for one in found if one and one.num_devices > 1), None)
 
 
 def automatic(data: PyTree) -> PyTree:
@@ -66,8 +63,8 @@ def automatic(data: PyTree) -> PyTree:
     """
 
     def free(leaf: Any) -> Any:
-        sharding = getattr(leaf, "sharding", None) if isinstance(leaf, jax.Array) else None
-        if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
+        sharding = _sharding(leaf)
+        if sharding and AxisType.Explicit in sharding.mesh.axis_types:
             return jax.device_put(leaf, NamedSharding(_automatic(sharding.mesh), sharding.spec))
         return leaf
 
@@ -79,6 +76,12 @@ def whole(tree: PyTree, mesh: Mesh | None) -> PyTree:
     if mesh is None:
         return tree
     return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def _sharding(leaf: Any) -> NamedSharding | None:
+    """How a leaf lies on a mesh, if it does; one that is being traced does not say."""
+    sharding = getattr(leaf, "sharding", None) if isinstance(leaf, jax.Array) else None
+    return sharding if isinstance(sharding, NamedSharding) else None
 
 
 def _automatic(mesh: Any) -> Mesh:

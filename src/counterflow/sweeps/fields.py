@@ -7,6 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..runs.analysis import Analysis
 from ..runs.configuration import Configuration
+from ..runs.fields import conforms
 
 # What one's own file says about its problem is not for others to set.
 _OF_THE_MODEL = ("model", "digest", "weight_decay")
@@ -43,37 +44,23 @@ def typed(known: dict[str, Any], field: str, value: Any) -> Any:
         near = difflib.get_close_matches(field, known, 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"there is no field `{field}`: {hint}known are {', '.join(known)}")
-    found = _cast(known[field], value)
-    if found is None:
+    found = _normal(known[field], value)
+    # A sweep says what is to be set, and leaves out what is not.
+    if found is None or not conforms(found, known[field]):
         raise ValueError(f"`{field}` must be {_said(known[field])}, got {_shown(value)}")
     return found
 
 
-def _cast(kind: Any, value: Any) -> Any:
-    """The value as one of its kind, or nothing if it is none."""
+def _normal(kind: Any, value: Any) -> Any:
+    """A value as its kind has it, where it can be one at all."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return value if isinstance(value, str) and value in inner else None
     if origin in (Union, UnionType):
-        found = (_cast(one, value) for one in inner if one is not NoneType)
-        return next((one for one in found if one is not None), None)
+        return _normal(next(one for one in inner if one is not NoneType), value)
     if origin is tuple:
-        return _cast_list(inner, value)
-    if isinstance(value, bool):  # which Python takes for a number
-        return None
-    if kind is float and isinstance(value, int | float):
-        # A whole number beyond what a float holds is infinite, and refused as that.
-        return float(value) if abs(value) < 2**1023 or isinstance(value, float) else float("inf")
-    return value if kind is int and isinstance(value, int) else None
-
-
-def _cast_list(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...] | None:
-    endless = kinds[-1] is Ellipsis
-    values = value if isinstance(value, list) else [value]
-    if not endless and len(values) != len(kinds):
-        return None
-    found = [_cast(kinds[0 if endless else i], one) for i, one in enumerate(values)]
-    return None if None in found else tuple(found)
+        return tuple(
+            _normal(inner[0], one) for one in (value if isinstance(value, list) else [value])
+        )
+    return float(value) if kind is float and conforms(value, float) else value
 
 
 def _said(kind: Any) -> str:
