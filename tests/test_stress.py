@@ -1,5 +1,6 @@
 """Numerical truth under stress: exact answers of quadratics, at scales where squares run out."""
 
+import math
 import subprocess
 import sys
 
@@ -134,6 +135,21 @@ def test_errors_are_measured_and_predicted_at_any_size(size):
         assert comparison.error[order, -1] == pytest.approx(expected, rel=1e-2)
         predicted = comparison.predictions["propagated"].prediction[order, -1]
         assert predicted == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e150])
+def test_a_monitor_sees_the_same_at_any_size(size):
+    unit = jnp.array([1.0, 2.0])
+    monitor = cf.Monitor(quadratic(), 0.01, every=50, budget=math.inf)
+    for step in (0, 50):
+        monitor(step, size * exact("descent", CURVATURES, 0.01, step) * unit)
+    assert not monitor.notes
+    record = monitor.records[50]
+    gap = exact("flow", CURVATURES, 0.01, 50) - exact("descent", CURVATURES, 0.01, 50)
+    expected = float(jnp.linalg.norm(gap * unit)) * size
+    assert record["sharpness"] == pytest.approx(1.0, rel=1e-3)
+    assert record["measured_error"] == pytest.approx(expected, rel=0.05)
+    assert record["propagated_error"] == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize("size", [1e-150, 1.0, 1e150])

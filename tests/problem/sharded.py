@@ -55,9 +55,10 @@ def differences(one, four, thoroughly):
     for method in ("taylor", "lie"):
         terms = [cf.counter_terms(p, PARAMS, 2, method=method) for p in (four, one)]
         yield f"counter terms by {method}", *terms
-    if one.has_loss:
-        symmetries = [len(list(cf.find_symmetries(p, PARAMS))) for p in (four, one)]
-        yield "symmetries", *map(float, symmetries)
+    if not one.has_loss:
+        return
+    symmetries = [len(list(cf.find_symmetries(p, PARAMS))) for p in (four, one)]
+    yield "symmetries", *map(float, symmetries)
     compared = [
         cf.compare(p, PARAMS, learning_rate=1e-2, steps=20, orders=(0, 1), predict=True)
         for p in (four, one)

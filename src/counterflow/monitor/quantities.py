@@ -88,10 +88,11 @@ def _of_layer(
     symmetry: Symmetry, before: PyTree, params: PyTree, after: PyTree, learning_rate: Any
 ) -> Values:
     if not isinstance(symmetry, Scale):
-        return {"charge": jnp.sqrt(jnp.mean(jnp.square(symmetry.charge(params))))}
+        charge = symmetry.charge(params)
+        return {"charge": norm(charge) / charge.size**0.5}
     radius = symmetry.radius(params)
     return {
-        "norm": jnp.sqrt(jnp.sum(jnp.square(radius))),
+        "norm": norm(radius),
         "effective_learning_rate": learning_rate * jnp.mean(radius**-2),
         "angular_update": jnp.mean(angular_update(symmetry, params, after)),
         "angle": jnp.mean(angular_update(symmetry, before, params)),
