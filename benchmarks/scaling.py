@@ -109,17 +109,25 @@ def beyond(case, devices, kept):
     hosts = -(-devices // 8)
     link = ASSUMED["between" if hosts > 1 else "inside"]
     moved = 8 * case["params"]
-    telling = 0.0
-    if devices > 1:
-        telling = 2 * (devices - 1) / devices * moved / link["bandwidth"] + 4 * link["latency"]
+    through = 2 * (devices - 1) / devices * moved  # what a ring moves through every link
+    takes = {
+        "computing": work,
+        "links": through / link["bandwidth"],
+        "latency": 4 * link["latency"] * (devices > 1),
+    }
+    communication = takes["links"] + takes["latency"]
+    fits = kept * moved < ASSUMED["memory"]
     return {
         "case": case["name"],
         "devices": devices,
+        "hosts": hosts,
+        "through": through,
         "computing": work,
-        "telling": telling,
-        "efficiency": work / (work + telling),
+        "communication": communication,
+        "efficiency": work / (work + communication),
         "kept": kept * moved,
-        "fits": kept * moved < ASSUMED["memory"],
+        "fits": fits,
+        "limit": max(takes, key=takes.__getitem__) if fits else "memory",
     }
 
 

@@ -63,16 +63,21 @@ def beyond_table(results: dict[str, Any]) -> str:
     rows = [
         (
             case["case"],
-            str(case["devices"]),
+            f"{case['devices']} on {case['hosts']} host{'s' * (case['hosts'] > 1)}",
+            size(case["through"]),
             seconds(case["computing"]),
-            seconds(case["telling"]),
+            seconds(case["communication"]),
             f"{case['efficiency']:.0%}",
-            f"{case['kept'] / 1e9:,.2g} GB{'' if case['fits'] else ': too much'}",
+            size(case["kept"]),
+            case["limit"],
         )
         for case in results["computed"]
     ]
     assumed = results["assumed"]
-    header = "problem | devices | computing | telling | of ideal | kept per device"
+    header = (
+        "problem | devices | bytes through a link | computing | communication | of ideal | "
+        "kept per device | limited by"
+    )
     return (
         f"{rows_of(header, rows)}\n\nAssumed: {assumed['flops'] / 1e12:.0f} TFLOP/s in double "
         f"precision and {assumed['memory'] / 1e9:.0f} GB per device; links of "
@@ -82,6 +87,13 @@ def beyond_table(results: dict[str, Any]) -> str:
         f"{assumed['between']['latency'] * 1e6:.0f} µs between them. Kept are "
         f"{results['copies']:.0f} vectors like the params, for orders 0 and 1 with predictions."
     )
+
+
+def size(value: float) -> str:
+    unit, name = next(
+        (u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1, "B")) if value >= u or u == 1
+    )
+    return f"{value / unit:.3g} {name}"
 
 
 def seconds(value: float) -> str:

@@ -46,7 +46,7 @@ def symmetries_table(result: four_networks.Result) -> str:
     return rows_of("network | found at the start", rows).replace("--:", ":--")
 
 
-def bends_table(result: four_networks.Result) -> str:
+def kinks_table(result: four_networks.Result) -> str:
     rows = [
         (
             bend.network,
@@ -107,7 +107,7 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     result = result_of("four_networks", four_networks, SETTINGS)
     write_table(PAGE, "errors", errors_table(result))
-    write_table(PAGE, "bends", bends_table(result))
+    write_table(PAGE, "kinks", kinks_table(result))
     write_table(PAGE, "symmetries", symmetries_table(result))
     save(figure(result), "networks")
 

@@ -56,7 +56,8 @@ def machine():
     where = {"processor": known["processor"], "cores": int(known["cores"])}
     versions = {name: known[name] for name in ("python", "counterflow", "jax", "jaxlib")}
     kernel = os.uname()
-    system = {"system": f"{kernel.sysname} {kernel.release}", "sqlite": sqlite3.sqlite_version}
+    release = ".".join(kernel.release.split(".")[:2])
+    system = {"system": f"{kernel.sysname} {release}", "sqlite": sqlite3.sqlite_version}
     return where | versions | system
 
 

@@ -303,7 +303,7 @@ import counterflow
 try:
     import counterflow.torch
 except ImportError as error:
-    assert "pip install 'counterflow[torch]'" in str(error), error
+    assert "pip install '.[torch]' in a clone" in str(error), error
 else:
     raise AssertionError("imported without PyTorch")
 """

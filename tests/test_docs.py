@@ -217,7 +217,7 @@ def test_every_table_on_other_networks_is_that_of_the_committed_results():
     result = networks.four_networks.result_of(networks.SETTINGS, stored_results("four_networks"))
     page = networks.PAGE.read_text(encoding="utf-8")
     assert with_table(page, "errors", networks.errors_table(result)) == page
-    assert with_table(page, "bends", networks.bends_table(result)) == page
+    assert with_table(page, "kinks", networks.kinks_table(result)) == page
     assert with_table(page, "symmetries", networks.symmetries_table(result)) == page
     assert networks.figure(result).to_dict()
 

@@ -236,4 +236,4 @@ except ImportError as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert "needs Flax" in run.stdout
-    assert "pip install 'counterflow[flax]'" in run.stdout
+    assert "pip install '.[flax]' in a clone" in run.stdout

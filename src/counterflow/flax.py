@@ -17,7 +17,8 @@ try:
     from flax import linen, nnx
 except ImportError as error:
     raise ImportError(
-        "`counterflow.flax` needs Flax, which is not installed: `pip install 'counterflow[flax]'`"
+        "`counterflow.flax` needs Flax, which is not installed: pip install '.[flax]' in a clone "
+        "of counterflow"
     ) from error
 
 

@@ -178,7 +178,7 @@ def test_a_wrong_file_is_refused_before_anything_is_made(tmp_path, capsys):
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
-        pytest.raises(ClusterError, match=r"pip install 'counterflow\[cluster\]'"),
+        pytest.raises(ClusterError, match=r"pip install '.\[cluster\]'"),
         connected(None, 1.0),
     ):
         pass
@@ -190,8 +190,8 @@ def test_without_ray_the_command_says_so(files, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert code == 1
     assert said.err == (
-        "counterflow: a sweep needs Ray, which is not installed: pip install "
-        "'counterflow[cluster]'\n"
+        "counterflow: a sweep needs Ray, which is not installed: pip install '.[cluster]' in a "
+        "clone of counterflow\n"
     )
 
 

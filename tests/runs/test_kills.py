@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import counterflow as cf
-from counterflow.runs import states, store as store_module
+from counterflow.runs import opening, states, store as store_module
 from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
 from counterflow.runs.training import Training, train
@@ -80,7 +80,8 @@ def keeping(folder):
 
 def keeping_until(folder, count):
     """The same, killed when so many lines of the code that writes have begun or ended."""
-    files, seen = {states.__file__, store_module.__file__}, Counter()
+    files = {module.__file__ for module in (opening, states, store_module)}
+    seen = Counter()
 
     def every_line(frame, event, argument):
         del argument
@@ -95,7 +96,7 @@ def keeping_until(folder, count):
         del event, argument
         return every_line if frame.f_code.co_filename in files else None
 
-    store_module.commit = lambda: ""  # starts a process, which takes its time
+    opening.commit = lambda: ""  # starts a process, which takes its time
     sys.settrace(every_call)
     keeping(folder)
     sys.settrace(None)
@@ -253,7 +254,7 @@ def in_memory(tmp_path):
 
 
 def test_a_kill_at_every_line_that_writes_loses_nothing(server, in_memory, monkeypatch):
-    monkeypatch.setattr(store_module, "commit", lambda: "")
+    monkeypatch.setattr(opening, "commit", lambda: "")
     keeping(in_memory / "whole")
     expected = everything(in_memory / "whole")
     found = []

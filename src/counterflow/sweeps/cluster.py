@@ -168,7 +168,8 @@ def _imported(local: bool) -> Any:
         importlib.import_module("ray.exceptions")
     except ImportError as error:
         raise ClusterError(
-            "a sweep needs Ray, which is not installed: pip install 'counterflow[cluster]'"
+            "a sweep needs Ray, which is not installed: pip install '.[cluster]' in a clone of "
+            "counterflow"
         ) from error
     return ray
 

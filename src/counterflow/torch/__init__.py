@@ -17,5 +17,5 @@ try:
 except ImportError as error:
     raise ImportError(
         "`counterflow.torch` needs PyTorch 2.3 or newer, which cannot be imported here: "
-        "pip install 'counterflow[torch]'"
+        "pip install '.[torch]' in a clone of counterflow"
     ) from error
