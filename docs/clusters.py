@@ -90,10 +90,10 @@ def beyond_table(results: dict[str, Any]) -> str:
 
 
 def size(value: float) -> str:
-    unit, name = next(
-        (u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1, "B")) if value >= u or u == 1
-    )
-    return f"{value / unit:.3g} {name}"
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value:.0f} B"
 
 
 def seconds(value: float) -> str:

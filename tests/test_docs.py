@@ -145,6 +145,16 @@ def test_the_page_on_monitors_quotes_the_benchmark():
     assert found["overhead_in_gradients"] < 0.1
 
 
+# --- the page on one's own network --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["equinox_model", "torch_model"])
+def test_the_page_on_own_networks_shows_the_examples_that_are_shipped(name):
+    page = (DOCS / "run.md").read_text(encoding="utf-8")
+    example = (TOP / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    assert f"```python\n{example}```" in page
+
+
 # --- the page on sweeps -------------------------------------------------------------------------
 
 

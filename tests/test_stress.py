@@ -94,13 +94,15 @@ def test_leaves_of_any_shape_stand_side_by_side(kind):
         np.testing.assert_allclose(found[name], factor * leaf, rtol=1e-7)
 
 
-def test_one_sample_is_enough():
+@KINDS
+def test_one_sample_is_enough(kind):
     problem = cf.Problem(
         lambda w, data: 0.5 * jnp.mean((data[0] @ w - data[1]) ** 2),
         data=(jnp.ones((1, 2)), jnp.zeros(1)),
     )
-    found = solved("flow", problem, jnp.array([1.0, 1.0]), 0.1, 10)
-    np.testing.assert_allclose(found, np.exp(-2.0) * np.ones(2), rtol=1e-7)
+    found = solved(kind, problem, jnp.array([1.0, 1.0]), 0.1, 10)
+    # Along (1, 1), where the curvature is 2.
+    np.testing.assert_allclose(found, exact(kind, jnp.full(2, 2.0), 0.1, 10), rtol=1e-7)
 
 
 @pytest.mark.parametrize("size", [1e-150, 1.0, 1e150])
@@ -186,9 +188,14 @@ def test_single_precision_keeps_its_digits_and_promises_no_more():
     params = jnp.array([1.0, 2.0], jnp.float32)
     problem = quadratic(CURVATURES.astype(jnp.float32))
     times = jnp.array([0.0, 2.0])
-    trajectory = cf.solve(cf.GradientFlow(problem), params, times)
-    assert trajectory.at(-1).dtype == jnp.float32
-    np.testing.assert_allclose(trajectory.at(-1), jnp.exp(-2 * CURVATURES) * params, rtol=1e-4)
+    for kind in ("descent", "flow", "motion"):
+        found = solved(kind, problem, params, 0.1, 20)
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, exact(kind, CURVATURES, 0.1, 20) * params, rtol=1e-4)
+    compared = cf.compare(problem, params, 0.1, 20, orders=(0, 1), records=2)
+    gap = exact("flow", CURVATURES, 0.1, 20) - exact("descent", CURVATURES, 0.1, 20)
+    expected = jnp.linalg.norm(gap * jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(compared.error[0, -1], expected, rtol=1e-2)
     with pytest.raises(ValueError, match=r"`rtol` must be at least .*enable double precision"):
         cf.solve(cf.GradientFlow(problem), params, times, rtol=1e-10)
 
@@ -211,6 +218,8 @@ print(float(jnp.max(jnp.abs(found - (1 - 0.1 * curvatures) ** 3))))
 flow, times = cf.GradientFlow(problem), jnp.array([0.0, 0.1])
 found = cf.solve(flow, params, times, rtol=1e-3, solver=diffrax.Heun()).at(-1)
 print(float(jnp.max(jnp.abs(found - jnp.exp(-0.1 * curvatures)))))
+velocity = jax.jit(cf.EquationOfMotion.velocity)(cf.EquationOfMotion(problem, 0.1, 1), params)
+print(float(jnp.max(jnp.abs(velocity + curvatures + 0.05 * curvatures**2))))
 for line in Path("/proc/self/status").read_text().splitlines():
     if line.startswith("VmHWM"):  # not `ru_maxrss`, which the process that starts it hands on
         print(int(line.split()[1]) * 1024)
@@ -221,7 +230,8 @@ def test_ten_million_params_are_followed_in_two_gigabytes():
     # Compiled as users do, in a process of its own: what others held does not count.
     command = [sys.executable, "-c", MANY]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=AS_USERS)
-    descent, flow, peak = map(float, done.stdout.split())
+    descent, flow, motion, peak = map(float, done.stdout.split())
     assert descent < 1e-15
     assert flow < 1e-4
+    assert motion < 1e-15
     assert peak < 2**31

@@ -1,6 +1,7 @@
 """PyTorch modules: the numbers that JAX gets, limits that are told, modules left as they were."""
 
 import copy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,12 @@ from torch.nn import functional as F
 
 import counterflow as cf
 import counterflow.torch
+import same_network
+from counterflow.cli import main
 from counterflow.data.digits import digits
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 from counterflow.problem.tree import distance, norm
+from counterflow.runs.run import open_run
 from users import import_as_users_do
 
 torch.set_num_threads(1)
@@ -86,6 +90,28 @@ def test_error_curves_and_verdict_are_those_of_jax(both):
     np.testing.assert_allclose(curves, expected, rtol=1e-5, atol=1e-12)
 
 
+def test_the_network_of_all_libraries_is_the_same_here():
+    start = same_network.weights()
+    widths = same_network.WIDTHS
+    module = nn.Sequential(
+        nn.Linear(*widths[:2], bias=False),
+        nn.SiLU(),
+        nn.Linear(*widths[1:3], bias=False),
+        nn.BatchNorm1d(widths[2], eps=same_network.EPSILON, affine=False),
+        nn.Linear(*widths[2:], bias=False),
+    ).double()
+    cf.torch.load(module, {NAMES[name]: leaf.T for name, leaf in start.items()})
+    images, classes = same_network.data()
+    problem, params = cf.torch.problem(
+        module, nn.CrossEntropyLoss(), images, classes, same_network.WEIGHT_DECAY
+    )
+
+    def leaves(params):
+        return as_jax(params).values()
+
+    same_network.assert_same(problem, params, leaves, method="orbit")
+
+
 def test_symmetries_are_found(both):
     *_, problem, params, _ = both
     kinds = {(type(found).__name__, str(found)) for found in cf.find_symmetries(problem, params)}
@@ -93,6 +119,17 @@ def test_symmetries_are_found(both):
         ("Scale", "Scale('2.weight', axis=0)"),
         ("Translation", "Translation('4.weight', axis=1)"),
     }
+
+
+def test_a_file_goes_to_a_report(tmp_path, capsys):
+    file = Path(__file__).parents[1] / "examples" / "torch_model.py"
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
+    settings = "--learning-rate 0.1 --steps 4 --orders 0 1 --records 2".split()
+    assert main(["run", f"{file}:problem", *settings, "--folder", str(tmp_path)]) == 0
+    assert "claims hold" in capsys.readouterr().out
+    (run,) = tmp_path.iterdir()
+    assert (run / "report.html").is_file()
+    assert open_run(run).configuration.method == "orbit"
 
 
 def test_the_module_is_left_as_it_was_and_does_not_change_the_problem():

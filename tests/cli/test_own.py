@@ -237,3 +237,13 @@ def test_files_beside_it_can_be_imported(tmp_path):
     path = tmp_path / "with_import.py"
     path.write_text("from beside_the_model import decay\n" + text, encoding="utf-8")
     assert load_model(f"{path}:problem").problem.weight_decay == 0.5
+
+
+def test_a_file_of_equinox_goes_to_a_report(tmp_path, capsys):
+    file = Path(__file__).parents[2] / "examples" / "equinox_model.py"
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
+    settings = "--learning-rate 0.1 --steps 4 --orders 0 1 --records 2".split()
+    assert main(["run", f"{file}:problem", *settings, "--folder", str(tmp_path)]) == 0
+    assert "claims hold" in capsys.readouterr().out
+    (run,) = tmp_path.iterdir()
+    assert (run / "report.html").is_file()

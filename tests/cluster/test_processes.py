@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from command_line import AS_USERS, COMMAND, assert_same_series
-from counterflow.cli.launch import GRACE
 from counterflow.runs.agreement import apart
 from counterflow.runs.database import StoreError
 from counterflow.runs.run import open_run
@@ -116,29 +115,31 @@ def test_one_process_writes_and_notes_how_many_there_were(runs):
 
 
 @pytest.mark.parametrize(
-    ("number", "fault", "said"),
+    ("count", "number", "fault", "said"),
     [
-        (1, signal.SIGKILL, "process 2 of 2 ended by SIGKILL"),
-        (0, signal.SIGKILL, "process 1 of 2 ended by SIGKILL"),
-        (1, signal.SIGSTOP, "process 2 of 2 did not answer"),
+        (2, 1, signal.SIGKILL, "process 2 of 2 ended by SIGKILL"),
+        (2, 0, signal.SIGKILL, "process 1 of 2 ended by SIGKILL"),
+        (4, 2, signal.SIGKILL, "process 3 of 4 ended by SIGKILL"),
+        (2, 1, signal.SIGSTOP, "process 2 of 2 did not answer"),
     ],
 )
 def test_one_that_dies_or_hangs_ends_the_others_and_the_run_goes_on(
-    runs, tmp_path, number, fault, said
+    runs, tmp_path, count, number, fault, said
 ):
-    command, pids = at_work(tmp_path, 2)
+    command, pids = at_work(tmp_path, count)
     kept = records(tmp_path)
     since = time.monotonic()
     os.kill(pids[number], fault)
     _, wrong = command.communicate(timeout=120)
-    allowed = GRACE + (PATIENCE if fault == signal.SIGSTOP else 0)
-    assert time.monotonic() - since < allowed + 15  # what a busy machine adds
+    # What docs/clusters.md states, and what a busy machine adds.
+    allowed = 10 + (PATIENCE if fault == signal.SIGSTOP else 0)
+    assert time.monotonic() - since < allowed + 15
     assert command.returncode == 1
     assert said in wrong
     assert "the same command goes on" in wrong
     assert all(map(is_gone, pids))
     assert records(tmp_path) >= kept
-    if number == 1:
+    if count == 2:
         assert_same_series(finished(tmp_path, 2), runs[2])
 
 
@@ -171,7 +172,7 @@ def test_processes_that_slurm_started_find_each_other(runs, tmp_path):
     address = f"127.0.0.1:{65536 - 2**12 + job}"
     commands = [
         subprocess.Popen(
-            [COMMAND, *RUN, "--folder", str(tmp_path), "--processes", "cluster"],
+            [COMMAND, *RUN, "--folder", str(tmp_path / str(number)), "--processes", "cluster"],
             text=True,
             env=AS_USERS
             | {k: v for k, v in os.environ.items() if k.startswith("JAX")}
@@ -191,8 +192,10 @@ def test_processes_that_slurm_started_find_each_other(runs, tmp_path):
     (first, wrong), (second, also) = (one.communicate(timeout=1200) for one in commands)
     assert [one.returncode for one in commands] == [0, 0], wrong + also
     assert "claims hold" in first
-    assert not second  # one of them speaks
-    assert_same_series(only_run(tmp_path), runs[2])
+    # One of them speaks and writes.
+    assert not second
+    assert [place.name for place in tmp_path.iterdir()] == ["0"]
+    assert_same_series(only_run(tmp_path / "0"), runs[2])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from counterflow.cli import main
 
-COMMANDS = ["reproduce", "run", "init", "report", "export", "version", "", "rn"]
+COMMANDS = ["reproduce", "run", "sweep", "init", "report", "export", "version", "", "rn"]
 JUNK = st.one_of(
     st.text(max_size=12),
     st.text("-:./ =[]{}0123456789eE+\x1b\0\n\udcff\u202e'\"", max_size=8),
@@ -28,7 +28,7 @@ def options(tmp_path_factory):
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("help"))
-        for command in COMMANDS[:6]:
+        for command in COMMANDS[:7]:
             code, said = carried_out([command, "--help"])
             assert code == 0
             found[command] = sorted(set(re.findall(r"--[a-z][a-z-]+", said)))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from command_line import TINY, reproduce
 from counterflow.runs.agreement import apart
@@ -25,3 +26,12 @@ def test_planted_differences_are_found_in_their_own_measure(tmp_path):
     np.testing.assert_allclose(
         found["propagated_mismatch"], 1e-6 * known.flow(0, "relative_error").max(), rtol=1e-5
     )
+    cut = {key: values[:-1] for key, values in known.series.items()}
+    shorter = replace(known, series=cut, steps=known.steps[:-1])
+    with pytest.raises(ValueError, match=rf"the same series and records of {name}, got"):
+        apart(run, replace(run, trainings={name: shorter}))
+    with pytest.raises(ValueError, match="the same trainings"):
+        apart(run, replace(run, trainings={}))
+    lost = {("descent", "loss"): np.full_like(known("descent", "loss"), np.nan)}
+    other = replace(run, trainings={name: replace(known, series={**known.series, **lost})})
+    assert apart(run, other)["loss"] == np.inf

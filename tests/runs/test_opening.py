@@ -197,6 +197,8 @@ def test_a_log_that_was_cut_off_is_noticed_and_nothing_begun_anew(tmp_path, part
     ):
         pass
     assert len(states(tmp_path / "killed")) == 2
+    with pytest.raises(StoreError, match=r"run.sqlite is damaged|has no configuration"):
+        reading(tmp_path / "killed").header("configuration")
 
 
 def test_a_damaged_page_is_noticed(half):
@@ -295,6 +297,15 @@ def test_what_only_the_log_holds_is_read_in_a_read_only_folder_too(half, shared)
     assert (run / "run.sqlite-wal").stat().st_size > 0
     with read_only(shared):
         assert series(run) == expected(4)
+
+
+def test_records_that_only_an_unreadable_log_holds_are_not_left_out(half, shared):
+    run = shared / "run"
+    with open_for_writing(half) as store:
+        keep(store, 3)
+        shutil.copytree(half, run, ignore=shutil.ignore_patterns("*-shm"))
+    with read_only(shared), pytest.raises(StoreError, match="copy the folder to where you may"):
+        reading(run)
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):

@@ -13,16 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .processes import ADDRESS, DESCRIPTORS, LOST, NUMBER, Processes, has_parent, join
+from .processes import ADDRESS, DESCRIPTORS, LOST, NUMBER, SAID, Processes, has_parent, join
 from .working import CommandError
 
 #: Seconds that the others have to end by themselves once one has failed.
 GRACE = 10.0
 # How often they are looked at.
 _INTERVAL = 0.1
-# Exit codes of a process that has said what there is to say.
-_SAID = (0, 1, 2, 130)
-# And of one that lost another: it says so by its exit code, or aborts below Python.
+# Exit codes of one that lost another: it says so by its exit code, or aborts below Python.
 _FOLLOWED = (LOST, -signal.SIGABRT)
 
 Child = subprocess.Popen[bytes]
@@ -68,9 +66,10 @@ def launch(arguments: Sequence[str], processes: Processes) -> int:
         hung = _wait(children)
     os.close(alive)
     os.close(held)
-    if children[0].returncode in _SAID and children[0] not in hung:
+    code = children[0].returncode
+    if children[0] not in hung and (code == 0 or code >= SAID):
         shutil.rmtree(logs, ignore_errors=True)
-        return children[0].returncode
+        return max(code - SAID, 0)
     lost = _lost(children, hung)
     how = "did not answer" if children[lost] in hung else _end(children[lost].returncode)
     if processes != "cluster":
@@ -93,7 +92,7 @@ def _start(arguments: Sequence[str], told: dict[str, str], alive: int, log: Path
     try:
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "counterflow", *arguments],
+                [sys.executable, "-P", "-m", "counterflow", *arguments],
                 env=os.environ | told | {DESCRIPTORS: " ".join(map(str, descriptors))},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -127,11 +126,11 @@ def _lost(children: Sequence[Child], hung: Sequence[Child]) -> int:
 
     def innocence(number: int) -> int:
         child = children[number]
-        if child in hung:
-            return 1
+        if child in hung:  # or did it wait for one that failed?
+            return 2
         if child.returncode in _FOLLOWED:
             return 3
-        return 0 if child.returncode < 0 else 2 if child.returncode else 4
+        return 0 if child.returncode < 0 else 1 if child.returncode else 4
 
     return min(range(len(children)), key=innocence)
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from rich.console import Console
 from ..data.dataset import DataError
 from ..runs.database import StoreError
 from ..runs.export import CSV, NETCDF, export_csv, export_netcdf
-from ..runs.processes import FirstFailed
+from ..runs.processes import FirstFailed, is_first
 from ..runs.run import open_run
 from ..sweeps.cluster import ClusterError
 from ..sweeps.page import write_sweep_report
 from ..sweeps.sweep import is_sweep, open_sweep
 from .own import run_command
 from .printing import has_control_characters, printable
-from .processes import LOST, has_parent
+from .processes import LOST, SAID, has_parent
 from .reproduce import reproduce_command
 from .sweep import sweep_command
 from .working import STOPPED, CommandError, finish
@@ -52,7 +52,9 @@ def report(run: tyro.conf.Positional[Path]) -> int:
         run: The folder of the run, such as runs/digits-quick-…, or of the sweep.
     """
     if is_sweep(run):
-        print(printable(f"report: {write_sweep_report(open_sweep(run))}"))
+        sweep = open_sweep(run)
+        with _understood(run):
+            print(printable(f"report: {write_sweep_report(sweep)}"))
         return 0
     known = open_run(run)
     with _understood(run):
@@ -121,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except CommandError as error:
         return _failed(error, 2)
-    except (ClusterError, DataError, StoreError, FirstFailed, OSError) as error:
+    except FirstFailed as error:
+        return _failed(error, LOST if has_parent() else 1)
+    except (ClusterError, DataError, StoreError, OSError) as error:
         return _failed(error, 1)
     except KeyboardInterrupt:
         return _failed("stopped", 130)
@@ -129,19 +133,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Runs the command that was typed, and ends the process."""
-    try:
-        code = main()
-    except Exception:
-        if not has_parent():
-            raise
-        traceback.print_exc(file=sys.__stderr__)  # its log; what is left to say, its parent says
-        os._exit(LOST)
-    if code == STOPPED:
-        # A compilation that is still at work would not survive an orderly end.
-        sys.stdout.flush()
-        sys.stderr.flush()
+    code = _code_for_the_parent() if has_parent() else main()
+    if code == STOPPED or (code and has_parent()):
+        # A compilation that is still at work would not survive an orderly end; and in one, JAX
+        # would wait for the other processes, which may be waiting for this one.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody may be reading any more
+                stream.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _code_for_the_parent() -> int:
+    """The exit code of one of several processes: it says whether there is more to be said."""
+    try:
+        code = main()
+    except SystemExit as ended:  # by the parser, or because nobody reads what is printed
+        code = ended.code if isinstance(ended.code, int) else 1
+    except Exception:
+        traceback.print_exc(file=sys.__stderr__)  # its log; what is left to say, its parent says
+        return LOST
+    # What another one than the first says is in its log.
+    return code + SAID if code == STOPPED or (code and is_first()) else code
 
 
 def _typed(given: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from ..experiments.analyse import analyse, prepared, spread
 from ..experiments.carry_out import Watcher
 from ..runs.analysis import Analysis, digest_of
+from ..runs.processes import same_everywhere
 from ..runs.run import Run
 from .launch import PATIENCE, together
 from .models import blaming, load_model
@@ -70,6 +71,11 @@ def run_command(given: Sequence[str], typed: str) -> Callable[..., int]:
         problem = spread(known.problem)
         with blaming(known.path):
             digest = digest_of(problem, known.params, known.source)
+        if not same_everywhere(digest):
+            raise CommandError(
+                f"{model} must be the same problem with the same params in every process: draw "
+                "random numbers with a seed"
+            )
         analysis = Analysis(
             model=known.name,
             digest=digest,

@@ -15,6 +15,8 @@ Processes = int | Literal["cluster"]
 
 #: The exit code of a process that lost the others, and leaves it to its parent to say so.
 LOST = 3
+#: Added to the exit code of one that failed and has said why, so that its parent need not.
+SAID = 100
 #: What the parent tells a process: its number and where the first one is to be found (not in a
 #: cluster, which knows); and descriptors: of a pipe that closes when the parent is gone, and of
 #: what the parent prints to.

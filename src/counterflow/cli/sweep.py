@@ -77,6 +77,7 @@ def sweep_command(typed: str) -> Callable[..., int]:
         jax.config.update("jax_enable_x64", True)
         console = Console()
         jobs, tasks = _paper(plan) if plan.model is None else _own(plan, plan.model)
+        _require_different(plan, jobs)
         place = folder / folder_name(plan.name, jobs)
         runs = {job.name: (job.swept, job.configuration.name) for job in jobs}
         given = {"command": typed, "folder": folder.resolve()}
@@ -166,6 +167,18 @@ def _own(plan: Plan, model: str) -> tuple[list[Job], Tasks]:
         path = f"{known.path.resolve()}:{model.rpartition(':')[2]}"
         tasks[run.name] = Task(analysis, Path(), "", model=path, checks=checks)
     return jobs, tasks
+
+
+def _require_different(plan: Plan, jobs: list[Job]) -> None:
+    """Raises if two runs would be in the same folder, once what they leave open is settled."""
+    seen: dict[str, Job] = {}
+    for job in jobs:
+        same = seen.setdefault(job.configuration.name, job)
+        if same is not job:
+            raise CommandError(
+                f"{plan.file}: every run must be another one, and {job.name!r} is the same as "
+                f"{same.name!r}: leave one of them out"
+            )
 
 
 def _invalid(configuration: Configuration | Analysis) -> str:

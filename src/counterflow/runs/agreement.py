@@ -14,22 +14,41 @@ def apart(run: Run, other: Run) -> dict[str, float]:
     Losses and charges are relative to themselves. Errors and what predicts them are differences of
     params, and relative to the norm of these: in an error of 1e-8, eight digits are rounding.
     Differences between a flow and its coarser solution are left out: they are the solver's errors
-    of an error. So are series that only one of the runs has.
+    of an error. Where only one of the series is finite, they are infinitely far apart.
+
+    Raises:
+        ValueError: If the runs do not have the same trainings, series and records.
     """
     found: dict[str, float] = {}
+    if run.trainings.keys() != other.trainings.keys():
+        raise ValueError(
+            f"both runs must have the same trainings, got {list(run.trainings)} and "
+            f"{list(other.trainings)}"
+        )
     for name, known in run.trainings.items():
-        if name not in other.trainings:
-            continue
+        others = other.trainings[name]
+        if known.series.keys() != others.series.keys() or len(known.steps) != len(others.steps):
+            raise ValueError(
+                f"both runs must have the same series and records of {name}, got "
+                f"{len(known.series)} and {len(others.series)} series, {len(known.steps)} and "
+                f"{len(others.steps)} records"
+            )
         for (process, quantity), values in known.series.items():
-            others = other.trainings[name](process, quantity)
-            count = min(len(values), len(others))
-            with np.errstate(invalid="ignore", divide="ignore"):
-                size = _sizes(known, process, quantity)[:count]
-                ratios = np.abs(values[:count] - others[:count]) / size
-            ratios = ratios[np.isfinite(ratios)]
-            if quantity != "solver_error" and len(ratios):
-                found[quantity] = max(found.get(quantity, 0.0), float(ratios.max()))
+            if quantity != "solver_error":
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    sizes = _sizes(known, process, quantity)
+                    far = _farthest(values, others(process, quantity), sizes)
+                found[quantity] = max(found.get(quantity, 0.0), far)
     return found
+
+
+def _farthest(values: np.ndarray, others: np.ndarray, sizes: np.ndarray) -> float:
+    finite = np.isfinite(values)
+    if not np.array_equal(finite, np.isfinite(others)):
+        return np.inf
+    differ = finite & (values != others)
+    ratios = np.abs(values[differ] - others[differ]) / sizes[differ]
+    return float(np.max(np.nan_to_num(ratios, nan=np.inf), initial=0.0))
 
 
 def _sizes(known: TrainingSeries, process: str, quantity: str) -> np.ndarray:

@@ -86,8 +86,8 @@ class Analysis:
 def digest_of(problem: Problem, params: PyTree, source: str = "") -> str:
     """A few letters that are others where the problem, its params or its source are others.
 
-    Of the data only what the loss and the gradient at the params make of them, to six digits, so
-    that another machine finds the same.
+    Of the data only what the loss and the gradient at the params make of them, to six digits, and
+    of each leaf's part of the gradient five decimals, so that another machine finds the same.
 
     Args:
         problem: The problem.
@@ -100,5 +100,8 @@ def digest_of(problem: Problem, params: PyTree, source: str = "") -> str:
     gradient = jax.jit(Problem.gradient)(problem, params)
     norms = [float(np.linalg.norm(np.ravel(leaf))) for leaf in jax.tree.leaves(gradient)]
     loss = float(jax.jit(Problem.loss)(problem, params)) if problem.has_loss else 0.0
-    said += [f"{value:.5e}" for value in (loss, *norms)]
+    total = float(np.linalg.norm(norms))
+    said += [f"{value:.5e}" for value in (loss, total)]
+    # Of what should be zero there is only rounding.
+    said += [f"{value / total:.5f}" for value in norms if total > 0]
     return sha256("\n".join(said).encode()).hexdigest()[:12]

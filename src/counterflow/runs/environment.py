@@ -33,13 +33,22 @@ def fingerprint() -> dict[str, str]:
 
 def commit() -> str:
     """The commit of the source code, or nothing where it is not a git repository."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""  # there is no git
-    return found.stdout.strip() if found.returncode == 0 else ""
+    source = Path(__file__)
+    asked = (
+        ("ls-files", "--error-unmatch", source.name),  # installed, it may lie in another's folder
+        ("describe", "--always", "--dirty", "--abbrev=12"),
+    )
+    found = ""
+    for question in asked:
+        command = ["git", "-C", str(source.parent), *question]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError:
+            return ""  # there is no git
+        if answer.returncode != 0:
+            return ""
+        found = answer.stdout.strip()
+    return found
 
 
 def differences(before: dict[str, str], now: dict[str, str]) -> list[str]:

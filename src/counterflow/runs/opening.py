@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,14 +26,21 @@ from .environment import commit, differences, fingerprint
 from .store import STATES, Store, plain_name
 
 LOCK = "lock"
+# Why SQLite cannot open what may not be written to.
+_NO_NOTE = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
 
 
 class BeingWritten(StoreError):
     """A run that another process is writing."""
 
 
-def reading(folder: Path) -> Store:
-    """A run on disk as it is now, open for reading, also while it is being written."""
+def reading(folder: Path, *, verify: bool = True) -> Store:
+    """A run on disk as it is now, open for reading, also while it is being written.
+
+    Args:
+        folder: The folder of the run.
+        verify: Whether to make sure that everything in it is what was written.
+    """
     path = folder / DATABASE
     with explained(folder):
         if not path.is_file():
@@ -41,21 +48,38 @@ def reading(folder: Path) -> Store:
                 f"{folder} is not a run: it has no {DATABASE}. A run is a folder that `counterflow "
                 "reproduce` wrote, such as runs/digits-quick-…"
             )
+        states = _states(folder)  # before the database is looked at, which may go on meanwhile
         try:
-            connection = _snapshot(path, "mode=ro")
-        except sqlite3.OperationalError:
+            connection = _snapshot(path, "mode=ro", verify)
+        except sqlite3.OperationalError as error:
             # In a folder that cannot be written to, SQLite cannot note that it reads.
-            connection = _snapshot(path, "immutable=1")
-    return Store(folder, connection)
+            if getattr(error, "sqlite_errorname", "") not in _NO_NOTE:
+                raise
+            log = folder / f"{DATABASE}-wal"
+            if log.exists() and log.stat().st_size:
+                raise StoreError(
+                    f"{folder} cannot be written to, and {log.name} there holds records that "
+                    "cannot be read without: copy the folder to where you may write"
+                ) from error
+            connection = _snapshot(path, "immutable=1", verify)
+        store = Store(folder, connection)
+        try:
+            if verify:
+                _require_records(store, states)
+        except BaseException:
+            store.close()
+            raise
+    return store
 
 
-def _snapshot(path: Path, mode: str) -> sqlite3.Connection:
+def _snapshot(path: Path, mode: str, verify: bool) -> sqlite3.Connection:
     """A database in which nothing changes any more, whatever is written meanwhile."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
     try:
         connection.execute("BEGIN")
-        require_whole(connection, path.parent)
-        require_as_written(connection, path.parent)
+        if verify:
+            require_whole(connection, path.parent)
+            require_as_written(connection, path.parent)
     except BaseException:
         connection.close()
         raise
@@ -87,10 +111,10 @@ def writing(
                 require_whole(connection, folder)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(SCHEMA)
+                connection.executescript(f"BEGIN;{SCHEMA}COMMIT;")  # all tables, or none
                 require_as_written(connection, folder)
                 store = Store(folder, connection)
-                _require_records(store)
+                _require_records(store, _states(folder))
                 _open(store, connection, configuration, command, say)
             yield store
         finally:
@@ -155,17 +179,21 @@ def _require_database(folder: Path) -> None:
     """Raises if the database is empty or gone where a run left states: SQLite would begin anew."""
     path = folder / DATABASE
     known = path.exists() and path.stat().st_size > 0
-    if not known and any((folder / STATES).glob("*.safetensors")):
+    if not known and _states(folder):
         raise StoreError(damaged(folder, "it is empty or gone, but there are states of a run"))
 
 
-def _require_records(store: Store) -> None:
+def _states(folder: Path) -> list[Path]:
+    return list((folder / STATES).glob("*.safetensors"))
+
+
+def _require_records(store: Store, states: Sequence[Path]) -> None:
     """Raises if a state is ahead of the records by more than the one that was being kept.
 
     Then records are gone, as when the log of the database was cut off, and would be computed anew.
     """
     done = {plain_name(name): known["records"] for name, known in store.trainings().items()}
-    for path in (store.folder / STATES).glob("*.safetensors"):
+    for path in states:
         training, _, record = path.stem.rpartition("-")
         if record.isdigit() and int(record) > done.get(training, 0):
             reason = f"there is the state {path.name}, but not the records before it"

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental.multihost_utils import broadcast_one_to_all
+from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 
 Made = TypeVar("Made")
 
@@ -55,6 +56,12 @@ def in_turn(make: Callable[[], Made]) -> Made:
     made: list[Made] = []
     told(lambda: made.append(make()))
     return made[0] if made else make()
+
+
+def same_everywhere(text: str) -> bool:
+    """Whether all processes have the same text."""
+    digest = np.frombuffer(sha256(text.encode()).digest(), np.uint8)
+    return bool(np.all(process_allgather(digest) == digest))
 
 
 class FirstFailed(Exception):

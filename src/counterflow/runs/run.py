@@ -102,8 +102,9 @@ class Run:
         for i, one in enumerate(known):
             steps[i, : len(one.steps)], times[i, : len(one.steps)] = one.steps, one.times
             for (process, quantity), series in one.series.items():
-                cube = values.setdefault(quantity, np.full(shape, np.nan))
-                cube[i, self.processes.index(process), : len(series)] = series
+                if quantity not in values:
+                    values[quantity] = np.full(shape, np.nan)
+                values[quantity][i, self.processes.index(process), : len(series)] = series
         over = ("training", "process", "record")
         settings = {
             name: ("training", [_number(getattr(one.training, name)) for one in known], attributes)

@@ -9,12 +9,13 @@ import jax
 from jaxtyping import PyTree
 
 from .opening import writing
-from .processes import from_first, is_first, told
+from .processes import from_first, told
+from .resuming import Resuming
 from .states import pack, unpack
 from .store import Rows, Store
 
 
-class SharedStore:
+class SharedStore(Resuming):
     """A store as several processes see it: each calls the same methods in the same order.
 
     Args:
@@ -67,33 +68,21 @@ class SharedStore:
         """As `Store.add_result`."""
         told(lambda: self._kept.add_result(name, value, seconds))
 
-    def resume(
-        self, training: str, fill: Callable[[Any, Callable[[PyTree], PyTree]], None]
-    ) -> tuple[int, str]:
-        """As `Store.resume`."""
-        ended, content = None, b""
+    def states(self, training: str) -> list[tuple[int, str]]:
+        """As `Store.states`."""
+        return told(lambda: self._kept.states(training))
 
-        def note(told_ended: Any, read: Callable[[PyTree], PyTree]) -> None:
-            nonlocal ended, content
+    def state(self, training: str, record: int, like: PyTree) -> PyTree:
+        """As `Store.state`."""
+        return unpack(from_first(lambda: pack(self._kept.state(training, record, like))), like)
 
-            def packed(like: PyTree) -> PyTree:
-                nonlocal content
-                content = pack(state := read(like))
-                return state
+    def go_back(self, training: str, record: int) -> None:
+        """As `Store.go_back`."""
+        told(lambda: self._kept.go_back(training, record))
 
-            fill(told_ended, packed)
-            ended = told_ended
-
-        def look() -> Any:
-            done, wrong = self._kept.resume(training, note)
-            return done, wrong, ended
-
-        done, wrong, where = told(look)
-        if done:
-            state = from_first(lambda: content)
-            if not is_first():
-                fill(where, lambda like: unpack(state, like))
-        return done, wrong
+    def require_no_records(self, training: str, wrong: str) -> None:
+        """As `Store.require_no_records`."""
+        told(lambda: self._kept.require_no_records(training, wrong))
 
 
 @contextmanager

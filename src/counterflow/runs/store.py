@@ -9,7 +9,7 @@ interrupts, it names a state that is whole. Everything in it has a digest: see `
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 from . import digests
 from .database import StoreError, damaged, explained
 from .fields import conforms
+from .resuming import Resuming
 from .states import read_state, write_state
 
 STATES = "states"
@@ -33,7 +34,7 @@ _JSON_OF_A_TRAINING = {
 Rows = Mapping[str, Mapping[str, float]]
 
 
-class Store:
+class Store(Resuming):
     """A run on disk, as `reading` or `writing` opened it.
 
     Args:
@@ -182,43 +183,34 @@ class Store:
             digests.seal_record(self._connection, training, record)
         self.delete_other_states()
 
-    def resume(
-        self, training: str, fill: Callable[[Any, Callable[[PyTree], PyTree]], None]
-    ) -> tuple[int, str]:
-        """Goes on with a training from the last record whose state is whole.
+    def states(self, training: str) -> list[tuple[int, str]]:
+        """The records of which there are states, the latest first, with their `ended` as JSON."""
+        query = "SELECT record, ended FROM states WHERE training = ? ORDER BY record DESC"
+        return self._rows(query, training)
 
-        Args:
-            training: Its name.
-            fill: Called with what `keep` was given as `ended` and with a function that returns the
-                stored state, given one of its structure.
+    def state(self, training: str, record: int, like: PyTree) -> PyTree:
+        """The state of a record, with the structure of another one."""
+        query = "SELECT file, sha256 FROM states WHERE training = ? AND record = ?"
+        ((file, digest),) = self._rows(query, training, record)
+        return read_state(self.folder / STATES / file, digest, like)
 
-        Returns:
-            How many records are done, and what was wrong with a later state, if anything was.
-        """
-        columns = "record, file, sha256, ended"
-        query = f"SELECT {columns} FROM states WHERE training = ? ORDER BY record DESC"
-        wrong = ""
-        for record, file, digest, ended in self._rows(query, training):
-            path = self.folder / STATES / file
-            try:
-                fill(json.loads(ended), lambda like, p=path, d=digest: read_state(p, d, like))
-            except (OSError, LookupError, TypeError, ValueError) as error:
-                wrong = str(error)
-                continue
-            with self.transaction("states"):
-                for table in ("series", "states"):
-                    self._connection.execute(
-                        f"DELETE FROM {table} WHERE training = ? AND record > ?", (training, record)
-                    )
-                digests.forget_records(self._connection, training, record)
-            return record + 1, wrong
+    def go_back(self, training: str, record: int) -> None:
+        """Forgets what came after a record."""
+        with self.transaction("states"):
+            for table in ("series", "states"):
+                self._connection.execute(
+                    f"DELETE FROM {table} WHERE training = ? AND record > ?", (training, record)
+                )
+            digests.forget_records(self._connection, training, record)
+
+    def require_no_records(self, training: str, wrong: str) -> None:
+        """Raises if there are records, none of which can be gone on from."""
         if self.records(training):
             raise StoreError(
                 f"cannot go on with {training!r} in {self.folder}: {wrong or 'its state is gone'}. "
                 "Its records are intact and can be exported (counterflow export); to compute them "
                 "anew, move the folder away"
             )
-        return 0, wrong
 
     def finish(self, training: str, status: str) -> None:
         """Notes how a training ended; its states are not needed any more."""

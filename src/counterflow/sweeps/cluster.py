@@ -29,6 +29,8 @@ _OBJECT_STORE = 100 * 2**20
 _PATIENCE = 10.0
 # Seconds between two looks at what is going on.
 _PAUSE = 0.5
+# Runs that a worker carries out before another one takes its place.
+_CALLS = 20
 
 
 class ClusterError(Exception):
@@ -89,7 +91,8 @@ class Cluster:
         ray = self._ray
         # Begun again here, not by Ray, which would do so in silence and without end where memory
         # runs out.
-        remote = ray.remote(num_cpus=cpus, max_retries=0)(work)
+        # A worker keeps every program that it compiled, and the system runs out of room for them.
+        remote = ray.remote(num_cpus=cpus, max_retries=0, max_calls=_CALLS)(work)
         self._tasks = {remote.remote(task): name for name, task in tasks.items()}
         tried = dict.fromkeys(tasks, 1)
         while self._tasks:

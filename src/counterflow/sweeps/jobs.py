@@ -48,7 +48,9 @@ class Job:
             run = open_run(place) if (place / DATABASE).exists() else None
         except StoreError:
             return False  # whoever carries it out says what is wrong
-        return run is not None and all(is_complete(run, one) for one in self.experiments)
+        if run is None or run.configuration != self.configuration:
+            return False
+        return all(is_complete(run, one) for one in self.experiments)
 
     def progress(self, folder: Path) -> tuple[int, int]:
         """How many of its records are kept, and how often it was worked on."""
@@ -56,7 +58,7 @@ class Job:
         if not (place / DATABASE).exists():
             return 0, 0
         try:
-            store = reading(place)
+            store = reading(place, verify=False)  # at every look
         except StoreError:
             return 0, 0  # it is being made
         try:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.files import read_plain
 from ..runs.database import DATABASE, StoreError
+from ..runs.fields import conforms
 from ..runs.run import Run, open_run
 from ..runs.states import sync_folder
 
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
 
 FILE = "sweep.json"
 _FORMAT = "1"
+# How many bytes it may hold: a sweep of a hundred thousand runs.
+_LARGEST = 2**26
+_PARTS = {
+    "format": str,
+    "name": str,
+    "command": str,
+    "runs": dict[str, dict[str, Any]],
+    "failed": dict[str, str],
+}
+_VALUE = bool | int | float | str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,12 +187,15 @@ def open_sweep(path: str | Path) -> Sweep:
             "sweep` wrote, such as runs/sweep-…"
         )
     try:
-        told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        told = json.loads(read_plain(folder / FILE, _LARGEST))
+        for part, kind in _PARTS.items():
+            if not conforms(told.get(part) if isinstance(told, dict) else None, kind):
+                raise ValueError(f"{part!r} is missing or of another type")
         if told["format"] != _FORMAT:
             raise ValueError(f"its format is {told['format']}, not {_FORMAT}")
-        places = {name: (run["swept"], Path(run["folder"])) for name, run in told["runs"].items()}
+        places = {name: _place(run) for name, run in told["runs"].items()}
         name, command, failed = told["name"], told["command"], dict(told["failed"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(
             f"cannot read the sweep in {folder}: {error}; the same `counterflow sweep` writes it "
             "anew"
@@ -197,3 +212,13 @@ def open_sweep(path: str | Path) -> Sweep:
     return Sweep(
         folder, name, command, {n: swept for n, (swept, _) in places.items()}, runs, failed
     )
+
+
+def _place(run: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """What is swept in a run, and its folder."""
+    if not conforms(run.get("swept"), dict[str, _VALUE | list[_VALUE]]):
+        raise ValueError("'swept' is missing or of another type")
+    folder = run.get("folder")
+    if not isinstance(folder, str) or "\0" in folder or Path(folder).name in ("", ".."):
+        raise ValueError("'folder' is missing or no name")
+    return dict(run["swept"]), Path(run["folder"])
