@@ -56,3 +56,18 @@ def until(chromium, script, *arguments):
     WebDriverWait(chromium, SECONDS, poll_frequency=0.05).until(
         lambda driver: driver.execute_script(script, *arguments), f"waited for {script}"
     )
+
+
+def assert_harmless(page):
+    """Asserts that no name on a page became a part of it: those of tests would set `window.bad`."""
+    assert page.execute_script("return window.bad") is None
+    assert page.get_log("browser") == []
+    scripts = page.find_elements("tag name", "script")
+    assert len(scripts) == page.page_source.count("<script")
+    for tag in ("img", "iframe", "b", "u"):
+        assert page.find_elements("tag name", tag) == [], tag
+    handlers = (
+        "return [...document.querySelectorAll('*')].filter((one) => [...one.attributes].some("
+        "({name}) => name.startsWith('on'))).length"
+    )
+    assert page.execute_script(handlers) == 0

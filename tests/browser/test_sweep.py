@@ -14,7 +14,7 @@ from counterflow.sweeps.sweep import Sweep
 pytestmark = pytest.mark.browser
 pytest.importorskip("selenium", reason="needs selenium: run `make test-browser`")
 
-from chromium import drawn_page, resize, until  # noqa: E402
+from chromium import assert_harmless, drawn_page, resize, until  # noqa: E402
 
 RATES = (0.1, 0.01, 0.001)
 
@@ -83,3 +83,23 @@ def test_charts_stand_side_by_side_on_a_desk_and_below_each_other_on_a_phone(pag
 def test_what_failed_is_told(page):
     said = page.execute_script("return document.querySelector('#failed').textContent")
     assert "`learning_rates` must be positive, got -1" in said
+
+
+def test_no_name_is_carried_out(chromium, tmp_path):
+    image, script = "<img src=x onerror=window.bad=1>", "</script><script>window.bad=2</script>"
+    frame = "'\"><iframe srcdoc='<script>parent.bad=3</script>'></iframe>${window.bad=4}"
+    folder = tmp_path / "<b onclick=window.bad=5>"
+    folder.mkdir()
+    sweep = Sweep(
+        folder,
+        image,
+        f"counterflow sweep {script}",
+        {script: {frame: [image]}, frame: {frame: [script]}},
+        {script: made_up(folder / "run", 0.1)},
+        {frame: f"ValueError: {image}{script}{frame}"},
+    )
+    page = drawn_page(chromium, write_sweep_report(sweep).as_uri())
+    assert_harmless(page)
+    text = page.execute_script("return document.querySelector('main').textContent")
+    for name in (image, script, frame):
+        assert name in text
