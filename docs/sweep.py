@@ -53,6 +53,8 @@ def sweep(folder: Path, kills: int) -> list[dict[str, Any]]:
     killed = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else []
     while process.poll() is None:
         time.sleep(chance.uniform(0.1, 1))
+        for one in killed:
+            one["least"] = min(one["least"], _records(folder / one["folder"]))
         workers = {name: at for name, at in at_work(folder).items() if at[1] > 0}
         # Now and then, and not the same run twice.
         others = [name for name in workers if name not in {one["folder"] for one in killed}]
@@ -60,12 +62,18 @@ def sweep(folder: Path, kills: int) -> list[dict[str, Any]]:
             name = chance.choice(others)
             holder, records = workers[name]
             os.kill(holder, signal.SIGKILL)
-            killed.append({"folder": name, "records": records})
+            least = _records(folder / name)
+            killed.append({"folder": name, "records": records, "least": least})
             noted.write_text(json.dumps(killed), encoding="utf-8")
             print(f"killed the worker of {name} after {records} records", flush=True)
     if process.returncode != 0:
         sys.exit(f"the sweep ended with {process.returncode}")
     return killed
+
+
+def _records(place: Path) -> int:
+    """How many records of a run there are on disk now."""
+    return sum(len(known.steps) for known in cf.open_run(place).trainings.values())
 
 
 def the_sweep(folder: Path) -> cf.Sweep:
@@ -75,7 +83,7 @@ def the_sweep(folder: Path) -> cf.Sweep:
 
 def compared(run: cf.Run, other: cf.Run, killed: list[dict[str, Any]]) -> dict[str, Any]:
     """What became of a run, beside the same one undisturbed."""
-    before = [one["records"] for one in killed if one["folder"] == run.folder.name]
+    of_it = [one for one in killed if one["folder"] == run.folder.name]
     ((name, known),) = run.trainings.items()
     whole = other.trainings[name]
     same = known.series.keys() == whole.series.keys() and all(
@@ -84,9 +92,9 @@ def compared(run: cf.Run, other: cf.Run, killed: list[dict[str, Any]]) -> dict[s
     )
     return {
         "records": len(known.steps),
-        "killed_after": before,
+        "killed_after": [one["records"] for one in of_it],
         "sittings": len(run.sittings),
-        "lost": known.total - len(known.steps),
+        "lost": sum(max(one["records"] - one["least"], 0) for one in of_it),
         "gradients": _gradients(known),
         "gradients_undisturbed": _gradients(whole),
         "equal": same,

@@ -17,10 +17,7 @@ from pathlib import Path
 from common import CLEAR, RUN, UNCLEAR, Row, committed, contents, digest
 
 SAME, BEFORE = "read the same", "the state before was taken, with a note"
-EARLIER, REFUSED = (
-    "an earlier moment was read, and gone on from",
-    "an earlier moment was read, but going on refused",
-)
+EARLIER = "the last record was not there any more, and was computed again"
 SILENT = "used without a word"
 PAGE = 4096
 
@@ -144,7 +141,9 @@ class Intact:
             return CLEAR, noted
         if same:
             return BEFORE if noted else SAME, noted
-        return REFUSED if state is None else EARLIER, noted
+        if state is None:
+            return SILENT, f"reading an earlier moment, where going on is refused: {noted}"
+        return EARLIER, noted
 
     def _is_earlier(self, read):
         """Whether a reading is that of the run some records before, as a log cut off leaves it."""
