@@ -7,6 +7,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import counterflow as cf
 from command_line import MODEL
@@ -215,7 +216,7 @@ def test_init_writes_a_file_that_is_a_model(tmp_path, monkeypatch, capsys):
 
 def test_the_file_of_the_page_is_a_model(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "run.md"
-    (text,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    text, *_ = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     path = tmp_path / "of_the_page.py"
     path.write_text(text, encoding="utf-8")
     model = load_model(f"{path}:problem")
@@ -239,7 +240,9 @@ def test_files_beside_it_can_be_imported(tmp_path):
     assert load_model(f"{path}:problem").problem.weight_decay == 0.5
 
 
-def test_a_file_of_equinox_goes_to_a_report(tmp_path, capsys):
+def test_a_file_of_equinox_goes_to_a_report(tmp_path, monkeypatch, capsys):
+    images, classes = load_digits(return_X_y=True)
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda **_: (images[:60], classes[:60]))
     file = Path(__file__).parents[2] / "examples" / "equinox_model.py"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
     settings = "--learning-rate 0.1 --steps 4 --orders 0 1 --records 2".split()
