@@ -22,7 +22,7 @@ RUN = ["run", MODEL, *"--learning-rate 1e-2 --steps 20 --orders 0 1 --records 10
 # With little to compile, and many records to be killed between.
 LONG = (
     "reproduce figure4 --samples 40 --hidden-widths 4 3 --learning-rates 0.01 --weight-decays 0.01 "
-    "0.001 --steps 600 --records 150 --orders 0 1"
+    "0.001 --steps 200 --records 100 --orders 0 1"
 ).split()
 # How far two series may be apart; see `apart`.
 CLOSE = 1e-12
