@@ -55,8 +55,15 @@ ENVIRONMENT = os.environ | {
 
 def begin(file, folder, *options):
     command = [COMMAND, "sweep", str(file), "--folder", str(folder), *options]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, text=True, env=ENVIRONMENT, **pipes)
+    return subprocess.Popen(
+        command,
+        text=True,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Who runs the tests in the background ignores Ctrl-C, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def at_work(folder):
