@@ -138,10 +138,10 @@ def machine(*packages):
     return where | {"python": known["python"]} | {name: version(name) for name in packages}
 
 
-def write(name, results, packages=PACKAGES):
-    """Writes `results/NAME.json`: the machine, and the results."""
+def write(name, results, packages=PACKAGES, *, where=None):
+    """Writes `results/NAME.json`: the machine (this one, unless another is given), the results."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    text = json.dumps({"machine": machine(*packages), "results": results}, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    found = {"machine": where or machine(*packages), "results": results}
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written: {path}", flush=True)

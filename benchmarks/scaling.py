@@ -1,12 +1,12 @@
 """One gradient with the data over several devices: time, bytes moved, and what that means beyond.
 
-    python benchmarks/scaling.py
+    python benchmarks/scaling.py [--on-paper]
 
 The devices are virtual: 1, 2 and 4 of them share this machine's cores, so that their time shows
 what cutting up costs, not what it gains. How much they have to tell each other is counted in the
 compiled program, and does not depend on the machine. From that and from a device and a network that
-are assumed (`ASSUMED`), the time at larger numbers is computed, not measured. Results:
-`benchmarks/results/scaling.json`.
+are assumed (`ASSUMED`), the time at larger numbers is computed, not measured: with `--on-paper` this
+alone, from what was measured before. Results: `benchmarks/results/scaling.json`.
 """
 
 import argparse
@@ -15,7 +15,15 @@ import math
 import os
 import re
 
-from common import PAPER_WIDTHS as WIDTHS, in_process, interleaved, medians, random_batch, write
+from common import (
+    PAPER_WIDTHS as WIDTHS,
+    RESULTS,
+    in_process,
+    interleaved,
+    medians,
+    random_batch,
+    write,
+)
 
 DEVICES = (1, 2, 4)
 IMAGES = 12_000
@@ -103,8 +111,12 @@ def copies():
     return sum(sizes) / sum(leaf.size for leaf in jax.tree.leaves(glorot_uniform(WIDTHS)))
 
 
-def beyond(case, devices, kept):
-    """The seconds of one gradient, as far as arithmetic and links decide, and its memory."""
+def beyond(case, devices, kept, collectives):
+    """The seconds of one gradient, as far as arithmetic and links decide, and its memory.
+
+    Kept are vectors like the params; data and activations, of which each device has its share of
+    the samples, depend on the network and are left out.
+    """
     work = 6 * case["params"] * case["samples"] / devices / ASSUMED["flops"]
     hosts = -(-devices // 8)
     link = ASSUMED["between" if hosts > 1 else "inside"]
@@ -113,7 +125,7 @@ def beyond(case, devices, kept):
     takes = {
         "computing": work,
         "links": through / link["bandwidth"],
-        "latency": 4 * link["latency"] * (devices > 1),
+        "latency": collectives * link["latency"] * (devices > 1),
     }
     communication = takes["links"] + takes["latency"]
     fits = kept * moved < ASSUMED["memory"]
@@ -131,13 +143,8 @@ def beyond(case, devices, kept):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
-    case = parser.parse_args().case
-    if case is not None:
-        print(json.dumps(measure(case)))
-        return
+def measured_here():
+    """One gradient on each number of devices, how far apart they are, and what is kept."""
     measured = []
     for devices in DEVICES:
         found = {"devices": devices} | in_process(__file__, {"devices": devices, "samples": IMAGES})
@@ -154,19 +161,34 @@ def main():
         for name, norms in found["norms"].items()
         for here, there in zip(norms, measured[0]["norms"][name], strict=True)
     )
-    kept = copies()
-    computed = [beyond(case, place["devices"], kept) for case in BEYOND for place in PLACES]
-    write(
-        "scaling",
-        {
-            "samples": IMAGES,
-            "measured": measured,
-            "apart": apart,
-            "copies": kept,
-            "assumed": ASSUMED,
-            "computed": computed,
-        },
-    )
+    return {"samples": IMAGES, "measured": measured, "apart": apart, "copies": copies()}
+
+
+def on_paper(here):
+    """What follows from that beyond this machine."""
+    collectives = here["measured"][-1]["moved"]["gradient"]["collectives"]
+    computed = [
+        beyond(case, place["devices"], here["copies"], collectives)
+        for case in BEYOND
+        for place in PLACES
+    ]
+    return {"assumed": ASSUMED, "computed": computed}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--on-paper", action="store_true", help="measure nothing")
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case is not None:
+        print(json.dumps(measure(options.case)))
+        return
+    if options.on_paper:
+        stored = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
+        here, where = stored["results"], stored["machine"]
+    else:
+        here, where = measured_here(), None
+    write("scaling", here | on_paper(here), where=where)
 
 
 if __name__ == "__main__":

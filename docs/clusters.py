@@ -41,6 +41,7 @@ def scaling_table(results: dict[str, Any]) -> str:
     rows = [
         (
             str(case["devices"]),
+            f"{case['seconds']['gradient'] * 1e3:.0f} ms",
             f"{case['seconds']['gradient'] / one:.2f}",
             f"{case['moved']['gradient']['bytes']:,}",
             str(case["moved"]["gradient"]["collectives"]),
@@ -49,7 +50,7 @@ def scaling_table(results: dict[str, Any]) -> str:
         for case in results["measured"]
     ]
     header = (
-        "devices | time of a gradient, of that on one | bytes summed | collectives | "
+        "devices | time of a gradient | of that on one | bytes summed | collectives | "
         "bytes summed, velocity of order 1"
     )
     return (
@@ -85,7 +86,9 @@ def beyond_table(results: dict[str, Any]) -> str:
         f"{assumed['between']['bandwidth'] / 1e9:.0f} GB/s per device between hosts; a collective "
         f"takes at least {assumed['inside']['latency'] * 1e6:.0f} µs inside a host, "
         f"{assumed['between']['latency'] * 1e6:.0f} µs between them. Kept are "
-        f"{results['copies']:.0f} vectors like the params, for orders 0 and 1 with predictions."
+        f"{results['copies']:.0f} vectors like the params, for orders 0 and 1 with predictions; a "
+        "device's share of the data and of what a gradient remembers of it (activations) comes on "
+        "top, and is left out."
     )
 
 
