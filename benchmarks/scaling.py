@@ -5,8 +5,8 @@
 The devices are virtual: 1, 2 and 4 of them share this machine's cores, so that their time shows
 what cutting up costs, not what it gains. How much they have to tell each other is counted in the
 compiled program, and does not depend on the machine. From that and from a device and a network that
-are assumed (`ASSUMED`), the time at larger numbers is computed, not measured: with `--on-paper` this
-alone, from what was measured before. Results: `benchmarks/results/scaling.json`.
+are assumed (`ASSUMED`), the time at larger numbers is computed, not measured: with `--on-paper`,
+this alone, from what was measured before. Results: `benchmarks/results/scaling.json`.
 """
 
 import argparse
