@@ -355,6 +355,24 @@ def test_of_a_higher_order_it_says_along_which_equation_of_motion():
     assert "order 1" in repr(bound)
 
 
+def test_each_learning_rate_tried_is_told_and_the_last_is_the_bound():
+    told = []
+    leaving = problem_and_start("leaving")  # whose error is the largest at the end
+    bound = cf.learning_rate_bound(*leaving, **VALID, progress=lambda *each: told.append(each))
+    counts, rates = zip(*told, strict=True)
+    assert counts == tuple(range(1, len(told) + 1))
+    assert len(set(rates)) > 1
+    assert rates[-1] == float(bound)
+
+
+def test_whoever_is_told_may_interrupt():
+    def interrupt(count, learning_rate):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cf.learning_rate_bound(*BOWL, **VALID, progress=interrupt)
+
+
 # --- bad input ------------------------------------------------------------------------------
 
 VALID = {"time": 1.0, "tolerance": 1e-2}
@@ -387,6 +405,10 @@ def test_bad_input_is_named(change, message):
         (lambda: require_tolerance(True), "`tolerance` must be a number, got True of type bool"),
         (lambda: require_horizon(1.5, None), r"`steps` must be an integer, got 1\.5 of type float"),
         (lambda: require_horizon(None, "long"), "`time` must be a number, got 'long' of type str"),
+        (
+            lambda: cf.learning_rate_bound.__wrapped__(*BOWL, **VALID, progress="bar"),
+            "`progress` must be a function of the learning rates tried .*, got 'bar'",
+        ),
     ],
 )
 def test_a_wrong_type_is_named(check, message):

@@ -1,5 +1,6 @@
 """How large the learning rate may be for a flow to follow gradient descent within a tolerance."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device
 from ..solvers.choice import choose_solver
 from ..solvers.flow import Integrator
-from ..solvers.requirements import MOST_STEPS, require_one_dtype
+from ..solvers.requirements import MOST_STEPS, require_one_dtype, require_progress
 from ..solvers.runners import FlowRunner
 from ..solvers.trajectory import Status
 from .compare import compare
@@ -97,6 +98,7 @@ def learning_rate_bound(
     kind: str = "local",
     method: str = "taylor",
     verify: bool = False,
+    progress: Callable[[int, float], None] | None = None,
 ) -> LearningRateBound:
     """The learning rate up to which the flow of an order follows gradient descent.
 
@@ -123,6 +125,8 @@ def learning_rate_bound(
         method: How the flow computes its velocity, as for `EquationOfMotion`; with `"orbit"`, the
             first difference left out stands for `η^{γ+1} ξ̃_γ`.
         verify: Whether to run descent and the flow at the bound and report the `slack`.
+        progress: Called after each learning rate tried, with how many have been and which it was;
+            how many it will take is not known before.
 
     Example:
         >>> import jax.numpy as jnp
@@ -144,6 +148,7 @@ def learning_rate_bound(
             f"`kind` must be 'local' or 'propagated', got {kind!r}: 'local' is the paper's bound, "
             "'propagated' accounts for how errors grow along the flow"
         )
+    require_progress(progress, "learning rates tried and the last of them")
     params = at_the_door(problem, params)
     require_one_dtype(params)
     problem = on_device(problem)
@@ -152,9 +157,14 @@ def learning_rate_bound(
     def horizon(learning_rate: float) -> float:
         return time if time is not None else learning_rate * cast(int, steps)
 
+    tried = itertools.count(1)
+
     def worst(learning_rate: float) -> _Worst:
         flow = EquationOfMotion(problem, learning_rate, order, method)
-        return worst_along(flow, params, horizon(learning_rate))
+        found = worst_along(flow, params, horizon(learning_rate))
+        if progress is not None:
+            progress(next(tried), learning_rate)
+        return found
 
     speed = float(norm(problem.gradient(params)))
     if speed == 0:

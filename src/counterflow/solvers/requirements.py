@@ -104,12 +104,10 @@ def require_max_steps(max_steps: Any) -> int | None:
     return min(int(max_steps), np.iinfo(np.int32).max)
 
 
-def require_progress(progress: Any) -> None:
+def require_progress(progress: Any, of: str = "records done and to do") -> None:
     """Raises unless it is a function, or `None`."""
     if progress is not None and not callable(progress):
-        raise TypeError(
-            f"`progress` must be a function of the records done and to do, got {progress!r}"
-        )
+        raise TypeError(f"`progress` must be a function of the {of}, got {progress!r}")
 
 
 def require_tolerances(
