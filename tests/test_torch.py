@@ -286,6 +286,9 @@ def test_what_needs_two_derivatives_or_gradients_alone_works(small):
     assert comparison.error[1, -1] < comparison.error[0, -1] / 10
     bound = cf.learning_rate_bound(problem, params, time=0.1, tolerance=1e-3)
     assert 0 < float(bound) < 10
+    options = {"time": 0.1, "tolerance": 1e-5, "order": 1, "verify": True}
+    first = cf.learning_rate_bound(problem, params, method="orbit", kind="propagated", **options)
+    assert 0.8 < first.slack <= 1
     ahead = cf.fast_forward(problem, params, learning_rate=0.01, steps=500, tolerance=1e-4)
     assert ahead.relative_error < 1e-4
 

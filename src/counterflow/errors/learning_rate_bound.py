@@ -172,7 +172,11 @@ def learning_rate_bound(
             "the gradient vanishes at `params`, so there is nothing to bound: at a point at rest "
             "every flow is exact"
         )
-    first = float(norm(counter_term(problem, params, order))) or speed
+    if method == "orbit":
+        # One step as long as the tolerance: so small, gradients differ by more than rounding.
+        first = _dropped_difference(problem, params, order, tolerance / speed) or speed
+    else:
+        first = float(norm(counter_term(problem, params, order, method=method))) or speed
     # A first guess from the start alone: `first · horizon(η) · η^{γ+1} = tolerance`.
     power = order + (1 if steps is None else 2)
     guess = (tolerance / (first * horizon(1.0))) ** (1 / power)
@@ -197,6 +201,15 @@ def learning_rate_bound(
         evaluated=_in_words(kind, order, learning_rate, horizon(learning_rate)),
         slack=_slack(flow, params, count, tolerance) if verify else None,
     )
+
+
+def _dropped_difference(
+    problem: Problem, params: PyTree, order: int, learning_rate: float
+) -> float:
+    """About `‖ξ̃_γ‖` at the params, from gradients alone; 0 where it is not to be had."""
+    flow = on_device(EquationOfMotion(problem, learning_rate, order, "orbit"))
+    size = float(_remainder_size(flow, params)) / learning_rate ** (order + 1)
+    return size if math.isfinite(size) else 0.0
 
 
 @dataclass(frozen=True)
