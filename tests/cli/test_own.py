@@ -178,6 +178,19 @@ def test_an_error_in_the_file_is_told_by_its_own_lines(case, file, monkeypatch, 
     assert "site-packages" not in shown
 
 
+def test_an_error_in_a_folder_beside_the_file_is_told_by_its_lines_too(tmp_path, capsys):
+    package = tmp_path / "a_package_beside_the_model"
+    (package / "inner").mkdir(parents=True)
+    (package / "inner" / "net.py").write_text(MODEL.replace("jnp.mean(", "jnp.maen("))
+    path = tmp_path / "my_model.py"
+    path.write_text("from a_package_beside_the_model.inner.net import problem\n")
+    shown = said(capsys, f"{path}:problem")
+    assert f"{package / 'inner' / 'net.py'}, line 9, in loss\n    return jnp.maen(" in shown
+    assert "AttributeError" in shown
+    assert "site-packages" not in shown
+    assert "counterflow/" not in shown
+
+
 def test_a_random_loss_is_refused_before_anything_is_written(file, monkeypatch, capsys):
     noisy = MODEL.replace("- targets", "- targets + np.random.normal()").replace(
         "import jax.numpy as jnp\n", "import jax.numpy as jnp\nimport numpy as np\n"

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from .working import CommandError
 
 # A longer file is none that someone wrote.
 _MOST_BYTES = 2**24
+# Where code is that no user wrote; there may be several folders of installed packages.
+_INSTALLED = {"site-packages", "dist-packages"}
+_LIBRARIES = tuple(
+    Path(folder).resolve()
+    for folder in (Path(__file__).parents[1], *map(sysconfig.get_path, ("stdlib", "platstdlib")))
+)
 _EXPECTED = "a pair (problem, params), or a function without arguments that returns one"
 
 
@@ -133,22 +140,36 @@ def _told(error: BaseException, path: Path) -> str | None:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         line = (error.text or "").strip()
         return f"{error.filename}, line {error.lineno}: {error.msg}\n    {line}"
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).resolve().parent == path.resolve().parent
-    ]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame, path)]
     if not own:
         if isinstance(error, SyntaxError | UnicodeError | MemoryError | RecursionError):
             return f"{path} is no Python that can be read: {error or type(error).__name__}"
         # What the library refuses, it explains; the rest is not for the user to mend.
-        return str(error) if isinstance(error, TypeError | ValueError) else None
+        explained = isinstance(error, TypeError | ValueError | NotImplementedError)
+        return str(error) if explained else None
     lines = [
-        f"{path.parent / Path(frame.filename).name}, line {frame.lineno}, in {frame.name}\n"
+        f"{_named_from(path, Path(frame.filename))}, line {frame.lineno}, in {frame.name}\n"
         f"    {frame.line}"
         for frame in own
     ]
     return "\n".join(["an error in your file:", *lines, f"{type(error).__name__}: {error}"])
+
+
+def _is_own(frame: traceback.FrameSummary, path: Path) -> bool:
+    """Whether a line is one that the user wrote: in the file, beside it, or in no library."""
+    if frame.filename.startswith("<"):  # made by Python, or by a library
+        return False
+    file = Path(frame.filename).resolve()
+    if file.parent == path.resolve().parent:
+        return True
+    return not _INSTALLED & set(file.parts) and not any(map(file.is_relative_to, _LIBRARIES))
+
+
+def _named_from(path: Path, file: Path) -> Path:
+    """A file as seen from where `path` was typed, if it lies below."""
+    folder = path.resolve().parent
+    within = file.resolve().is_relative_to(folder)
+    return path.parent / file.resolve().relative_to(folder) if within else file
 
 
 def _nearest(name: str, known: list[str]) -> str:
