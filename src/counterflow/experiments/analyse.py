@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import jax
 from jaxtyping import PyTree
 
 from ..counter_terms import taylor
-from ..counter_terms.checks.questions import Check
+from ..counter_terms.checks.questions import Check, reason_for
 from ..problem.chunks import Chunks
 from ..problem.problem import Problem
 from ..problem.sharding import everywhere
@@ -57,10 +56,17 @@ def prepared(
     """The analysis with what it leaves to the problem, and whether the theory applies.
 
     Raises:
-        ValueError: If nothing that is computed would mean anything.
+        ValueError: If nothing that is computed would mean anything, or `taylor` is asked for and
+            is not to be had.
     """
     checks = checks_of(problem, params, analysis.orders)
-    method = analysis.method or _method(problem, params)
+    refused = _refused(problem, params)
+    if refused and analysis.method == "taylor":
+        raise ValueError(
+            "`method` must be 'orbit' for this problem, or left out, got 'taylor', which takes "
+            f"derivatives that are not to be had ({refused})"
+        )
+    method = analysis.method or ("orbit" if refused else None)
     # At kinks, exact flows take steps without end.
     rtol = _ROUGH if analysis.rtol is None and not is_smooth(checks) else analysis.rtol
     return replace(analysis, method=method, rtol=rtol), checks
@@ -76,8 +82,8 @@ def spread(problem: Problem) -> Problem:
     return Problem(problem.function, everywhere(problem.data), problem.weight_decay)
 
 
-def _method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:
-    """`orbit` where the second derivatives of the gradient are not to be had, else no preference.
+def _refused(problem: Problem, params: PyTree) -> str:
+    """Why the second derivatives of the gradient are not to be had; nothing if they are.
 
     What predicts the error of the equation of motion needs them, unless it is made of gradients.
     """
@@ -85,6 +91,6 @@ def _method(problem: Problem, params: PyTree) -> Literal["orbit"] | None:
         warnings.simplefilter("ignore")  # of derivatives that are had, if in a costlier way
         try:
             jax.eval_shape(partial(taylor.counter_terms, problem.gradient, count=2), params)
-        except Exception:  # whatever a user's function raises when it is differentiated
-            return "orbit"
-    return None
+        except Exception as error:  # whatever a user's function raises when it is differentiated
+            return reason_for(error)
+    return ""
