@@ -130,6 +130,14 @@ def test_a_file_goes_to_a_report(tmp_path, capsys):
     (run,) = tmp_path.iterdir()
     assert (run / "report.html").is_file()
     assert open_run(run).configuration.method == "orbit"
+    # What needs third derivatives is refused before a run is made.
+    taylor = ["--method", "taylor", "--folder", str(tmp_path / "none")]
+    assert main(["run", f"{file}:problem", *settings, *taylor]) == 2
+    shown = capsys.readouterr().err
+    assert "`method` must be 'orbit' for this problem" in shown
+    assert "no third derivatives" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_module_is_left_as_it_was_and_does_not_change_the_problem():
@@ -297,7 +305,9 @@ def test_the_report_measures_what_there_is(small):
     report = cf.check_problem(*small)
     assert report.ok, report
     assert "2 continuous derivatives" in report["smoothness"].message
-    assert "orbit works" in report["methods"].message
+    assert "orbit works; taylor and lie are not available" in report["methods"].message
+    assert "not available (see methods)" in report["smoothness"].message
+    assert str(report).count("no third derivatives") == 1
 
 
 # --- bad input ------------------------------------------------------------------------------

@@ -284,8 +284,8 @@ def test_a_callback_leaves_orbit():
     report = cf.check_problem(cf.Problem.from_gradient(field), jnp.array([0.5, 0.7]))
     assert report.ok, f"\n{report}"
     assert report["methods"].level == "warning"
-    assert report["methods"].message.startswith("orbit works; taylor is not available (")
-    assert "higher derivatives are not available" in report["smoothness"].message
+    assert report["methods"].message.startswith("orbit works; taylor and lie are not available (")
+    assert "higher derivatives are not available (see methods)" in report["smoothness"].message
     assert "Jacobian is not available" in report["gradient"].message
 
 

@@ -121,11 +121,11 @@ def _run(problem: Problem, params: PyTree, order: int) -> list[Check]:
     except ValueError as error:
         return [*checks, Check("samples", "failure", str(error))]
     checks.append(_guarded("gradient", lambda: check_gradient(problem, params, first[1])))
+    methods = _guarded("methods", lambda: check_methods(problem, params, first[1]))
     checks.append(
-        _guarded("smoothness", lambda: check_smoothness(problem, params, first[1], order))
+        _guarded("smoothness", lambda: check_smoothness(problem, params, first[1], order, methods))
     )
-    checks.append(_guarded("methods", lambda: check_methods(problem, params, first[1])))
-    return checks
+    return [*checks, methods]
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

@@ -142,10 +142,13 @@ def _describe_field(problem: Problem, params: PyTree) -> str:
     )
 
 
-def check_smoothness(problem: Problem, params: PyTree, gradient: PyTree, order: int) -> Check:
+def check_smoothness(
+    problem: Problem, params: PyTree, gradient: PyTree, order: int, methods: Check | None = None
+) -> Check:
     """Whether the loss is smooth enough for an order, and otherwise for which, and probably why.
 
-    The velocity of order γ contains derivative γ + 1 of the loss, which must not jump.
+    The velocity of order γ contains derivative γ + 1 of the loss, which must not jump. A reason
+    that `methods` gives already is not given again.
     """
     single = rounding_of(params) > 1e-10
     # In single precision the higher derivatives drown in rounding.
@@ -155,7 +158,10 @@ def check_smoothness(problem: Problem, params: PyTree, gradient: PyTree, order: 
         try:
             return _measure_smoothness(problem, params, gradient, order, degree, reason)
         except Exception as error:  # derivatives of the gradient may not exist, as for a callback
-            reason = f"higher derivatives are not available ({reason_for(error)})"
+            why = reason_for(error)
+            if methods is not None and why in methods.message:
+                why = f"see {methods.name}"
+            reason = f"higher derivatives are not available ({why})"
     return _measure_smoothness(problem, params, gradient, order, 0, reason)
 
 
@@ -220,9 +226,13 @@ def check_methods(problem: Problem, params: PyTree, gradient: PyTree) -> Check:
     if methods.nested:
         names = ", ".join(f"'{name}'" for name in methods.nested)
         parts.append(f"taylor with nested derivatives for {names}, at a cost that grows with order")
+    reasons: dict[str, list[str]] = {}
     for name in ("taylor", "lie"):
         if name in methods.failed:
-            parts.append(f"{name} is not available ({reason_for(methods.failed[name])})")
+            reasons.setdefault(reason_for(methods.failed[name]), []).append(name)
+    for reason, names in reasons.items():
+        are = "is" if len(names) == 1 else "are"
+        parts.append(f"{' and '.join(names)} {are} not available ({reason})")
     parts += [f"{pair} agree to {size:.1g}" for pair, size in methods.differences.items()]
     worst = max(methods.differences.values(), default=0.0)
     if not worst <= (5e-2 if rounding_of(params) > 1e-10 else 1e-6):
