@@ -1,6 +1,7 @@
 """Command lines at random, from the real options and what nobody would type: told, never a trace.
 
-No value lets a computation begin: every model and every folder of data is missing.
+No value lets a computation begin: every model and every folder of data is missing, and processes
+are not started.
 """
 
 import re
@@ -10,7 +11,8 @@ from io import StringIO
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from counterflow.cli import main
+from counterflow.cli import launch, main
+from counterflow.cli.working import CommandError
 
 COMMANDS = ["reproduce", "run", "sweep", "init", "report", "export", "version", "", "rn"]
 JUNK = st.one_of(
@@ -48,6 +50,18 @@ def carried_out(arguments):
     return code, said.getvalue()
 
 
+@pytest.fixture
+def _nothing_is_started(monkeypatch):
+    """In place of starting processes, their number is looked at, and refused as if typed wrong."""
+
+    def refuse(arguments, processes):
+        assert processes == "cluster" or 2 <= processes <= launch.MOST, arguments
+        raise CommandError("processes are not started here")
+
+    monkeypatch.setattr(launch, "launch", refuse)
+
+
+@pytest.mark.usefixtures("_nothing_is_started")
 @settings(max_examples=80)
 @given(data=st.data())
 def test_every_command_line_is_carried_out_or_told(data, options, tmp_path, monkeypatch):
@@ -64,3 +78,15 @@ def test_every_command_line_is_carried_out_or_told(data, options, tmp_path, monk
     assert said.strip()
     assert "Traceback" not in said
     assert "\x1b" not in said
+
+
+@pytest.mark.usefixtures("_nothing_is_started")
+@pytest.mark.parametrize("command", [["run", "nowhere.py:problem"], ["reproduce", *MISSING]])
+@pytest.mark.parametrize("option", ["--processes", "--patience"])
+def test_no_number_starts_more_processes_than_a_machine_has_room_for(command, option, tmp_path):
+    steps = "--learning-rate 0.1 --steps 3".split() if command[0] == "run" else []
+    given = [*command, *steps, "--folder", str(tmp_path), option, str(10**40)]
+    code, said = carried_out(given)
+    assert code == 2
+    assert re.search(rf"{option} must be at most \d+, got 1", said)
+    assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """The parent of processes that compute together: it starts them, and speaks when one is lost."""
 
+import math
 import os
 import shutil
 import signal
@@ -11,22 +12,29 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .processes import ADDRESS, DESCRIPTORS, LOST, NUMBER, SAID, Processes, has_parent, join
 from .working import CommandError
 
-#: Seconds that the others have to end by themselves once one has failed.
-GRACE = 10.0
+#: Seconds that the others have to end by themselves once one has failed: with what it takes to
+#: notice and to end them, less than the ten that docs/clusters.md promises.
+GRACE = 7.0
 # How often they are looked at.
 _INTERVAL = 0.1
 # Exit codes of one that lost another: it says so by its exit code, or aborts below Python.
 _FOLLOWED = (LOST, -signal.SIGABRT)
+# How often an address is looked for that nobody takes before the first process does, and what that
+# one's log says when somebody did.
+_ADDRESSES = 3
+_TAKEN = b"Failed to add port to server"
 
 Child = subprocess.Popen[bytes]
 
 #: Seconds after which a process that does not answer is given up.
 PATIENCE = 100
+#: As many as are started on one machine, and as long as they wait for each other (a week).
+MOST, LONGEST = 256, 7 * 24 * 3600
 
 
 def together(arguments: Sequence[str], processes: Processes, patience: int) -> int | None:
@@ -35,13 +43,28 @@ def together(arguments: Sequence[str], processes: Processes, patience: int) -> i
     Returns:
         The exit code, once they have ended; nothing in each of them, and where there is only one.
     """
-    for name, count in (("processes", processes), ("patience", patience)):
-        if isinstance(count, int) and count < 1:
-            raise CommandError(f"--{name} must be at least 1, got {count}")
+    for name, count, most in (("processes", processes, MOST), ("patience", patience, LONGEST)):
+        if isinstance(count, int) and not 1 <= count <= most:
+            bound = "least 1" if count < 1 else f"most {most}"
+            raise CommandError(f"--{name} must be at {bound}, got {count}")
     if has_parent():
         join(processes, patience)
         return None
     return None if processes == 1 else launch(arguments, processes)
+
+
+class Ending(NamedTuple):
+    """How children ended, by their numbers.
+
+    Attributes:
+        order: Those that ended by themselves, the first one first.
+        hung: Those that had to be ended once another had failed.
+        stopped: Those of them that something had stopped, as far as the system can tell.
+    """
+
+    order: list[int]
+    hung: list[int]
+    stopped: list[int]
 
 
 def launch(arguments: Sequence[str], processes: Processes) -> int:
@@ -54,36 +77,63 @@ def launch(arguments: Sequence[str], processes: Processes) -> int:
         arguments: The command, as it was typed.
         processes: How many on this machine; `cluster` for one of those that a cluster started.
     """
-    count = 1 if processes == "cluster" else processes
     logs = Path(tempfile.mkdtemp(prefix="counterflow-"))
-    told = {} if processes == "cluster" else {ADDRESS: _free_address()}
-    alive, held = os.pipe()  # closes in the children when this process is gone
-    children = [
-        _start(arguments, told | {NUMBER: str(number)}, alive, logs / f"{number + 1}.log")
-        for number in range(count)
-    ]
-    with _passing_signals_to(children[0]):
-        hung = _wait(children)
-    os.close(alive)
-    os.close(held)
+    try:
+        children, ending = _carry_out(arguments, processes, logs)
+        for _ in range(_ADDRESSES - 1):
+            if children[0].returncode and _TAKEN in (logs / "1.log").read_bytes():
+                children, ending = _carry_out(arguments, processes, logs)
+    except BaseException:
+        shutil.rmtree(logs, ignore_errors=True)
+        raise
     code = children[0].returncode
-    if children[0] not in hung and (code == 0 or code >= SAID):
+    if 0 not in ending.hung and (code == 0 or code >= SAID):
         shutil.rmtree(logs, ignore_errors=True)
         return max(code - SAID, 0)
-    lost = _lost(children, hung)
-    how = "did not answer" if children[lost] in hung else _end(children[lost].returncode)
+    codes = [child.returncode for child in children]
+    lost = _lost(codes, ending)
+    code = codes[lost[0]]
+    how = "did not answer" if lost[0] in ending.hung else _end(code)
     if processes != "cluster":
-        what = f"process {lost + 1} of {count} {how}, and the others cannot go on without it"
-    elif children[lost].returncode in _FOLLOWED:
+        if lost[0] not in ending.hung and code in _FOLLOWED:
+            how = "failed, or gave up waiting for another one"
+        which = f"process {lost[0] + 1}"
+        if len(lost) > 1:
+            which = f"one of processes {', '.join(str(number + 1) for number in lost)}"
+        what = f"{which} of {len(children)} {how}, and the others cannot go on without it"
+    elif code in _FOLLOWED:
         what = f"the process {how}, as it does when another one has died or hangs"
     else:
         what = f"the process {how}"
     print(
         f"counterflow: {what}; every record so far is kept, and the same command goes on from "
-        f"there\nits last words are in {logs / f'{lost + 1}.log'}",
+        f"there\nits last words are in {logs / f'{lost[0] + 1}.log'}",
         file=sys.stderr,
     )
     return 1
+
+
+def _carry_out(
+    arguments: Sequence[str], processes: Processes, logs: Path
+) -> tuple[list[Child], Ending]:
+    """The processes of a command, when all have ended; none is left behind if this fails."""
+    count = 1 if processes == "cluster" else processes
+    told = {} if processes == "cluster" else {ADDRESS: _free_address()}
+    alive, held = os.pipe()  # closes in the children when this process is gone
+    children: list[Child] = []
+    try:
+        for number in range(count):
+            log = logs / f"{number + 1}.log"
+            children.append(_start(arguments, told | {NUMBER: str(number)}, alive, log))
+        with _passing_signals_to(children[0]):
+            return children, _wait(children)
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        os.close(alive)
+        os.close(held)
 
 
 def _start(arguments: Sequence[str], told: dict[str, str], alive: int, log: Path) -> Child:
@@ -105,34 +155,48 @@ def _start(arguments: Sequence[str], told: dict[str, str], alive: int, log: Path
             os.close(descriptor)
 
 
-def _wait(children: Sequence[Child]) -> list[Child]:
-    """Waits for all to end; returns those that had to be ended, once another had failed."""
-    deadline = None
-    while any(child.poll() is None for child in children):
-        if deadline is None and any(child.poll() not in (None, 0) for child in children):
+def _wait(children: Sequence[Child]) -> Ending:
+    """Waits for all to end; once one has failed, those that do not end with it are ended."""
+    order: list[int] = []
+    deadline = math.inf
+    while True:
+        numbers = [number for number in range(len(children)) if number not in order]
+        order += [number for number in numbers if children[number].poll() is not None]
+        hung = [number for number in numbers if number not in order]
+        if not hung:
+            return Ending(order, [], [])
+        if deadline == math.inf and any(children[number].returncode for number in order):
             deadline = time.monotonic() + GRACE
-        if deadline is not None and time.monotonic() > deadline:
-            left = [child for child in children if child.poll() is None]
-            for child in left:
-                child.kill()
-                child.wait()
-            return left
+        if deadline < math.inf:
+            stopped = [number for number in hung if _is_stopped(children[number].pid)]
+            if stopped == hung or time.monotonic() > deadline:
+                for number in hung:
+                    children[number].kill()
+                    children[number].wait()
+                return Ending(order, hung, stopped)
         time.sleep(_INTERVAL)
-    return []
 
 
-def _lost(children: Sequence[Child], hung: Sequence[Child]) -> int:
-    """Which of them was lost first, as far as can be told from how they ended."""
+def _is_stopped(pid: int) -> bool:
+    """Whether something has stopped a process, where the system tells."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False
 
-    def innocence(number: int) -> int:
-        child = children[number]
-        if child in hung:  # or did it wait for one that failed?
-            return 2
-        if child.returncode in _FOLLOWED:
-            return 3
-        return 0 if child.returncode < 0 else 1 if child.returncode else 4
 
-    return min(range(len(children)), key=innocence)
+def _lost(codes: Sequence[int], ending: Ending) -> list[int]:
+    """Which of them was lost first, as far as can be told from how they ended; or one of which."""
+    for failed in (
+        lambda code: code < 0 and code not in _FOLLOWED,
+        lambda code: code > 0 and code not in _FOLLOWED,
+    ):
+        if found := [number for number in ending.order if failed(codes[number])]:
+            return found[:1]
+    # Those that still ran while others had ended: did they hang, or wait for one that did?
+    if left := ending.stopped or ending.hung:
+        return left
+    return [number for number in ending.order if codes[number]][:1]
 
 
 def _end(code: int) -> str:
