@@ -1,6 +1,7 @@
 """PyTorch modules: the numbers that JAX gets, limits that are told, modules left as they were."""
 
 import copy
+import re
 from pathlib import Path
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 import counterflow as cf
@@ -349,6 +351,9 @@ NORMALIZED = nn.Sequential(linear(), nn.BatchNorm1d(1, dtype=DOUBLE))
 INTEGERS = nn.Linear(3, 1).double()
 INTEGERS.weight = nn.Parameter(torch.ones(1, 3, dtype=torch.int64), requires_grad=False)
 INTEGERS.bias.requires_grad_(False)
+ELSEWHERE = linear()
+with FakeTensorMode():  # as if there were a GPU
+    ELSEWHERE.weight = nn.Parameter(torch.empty(1, 3, dtype=DOUBLE, device="cuda"))
 
 BAD = {
     "a function": ((lambda x: x, F.mse_loss, X, Y), TypeError, ["`torch.nn.Module`", "function"]),
@@ -376,12 +381,12 @@ BAD = {
     "float32 parameters": (
         (nn.Linear(3, 1), F.mse_loss, X, Y),
         TypeError,
-        ["'weight' is of float32", "module.double()"],
+        ["'weight' is of float32", "`copy.deepcopy(module).double()`"],
     ),
     "float16 parameters": (
         (nn.Linear(3, 1).half(), F.mse_loss, X, Y),
         TypeError,
-        ["float16", "module.double()"],
+        ["float16", "`copy.deepcopy(module).double()`"],
     ),
     "integer parameters": (
         (INTEGERS, F.mse_loss, X, Y),
@@ -413,14 +418,24 @@ BAD = {
     ),
     "inputs that are no tensor": ((linear(), F.mse_loss, "x", Y), TypeError, ["`inputs`", "str"]),
     "a module elsewhere": (
-        (linear(device="meta"), F.mse_loss, X, Y),
+        (ELSEWHERE, F.mse_loss, X, Y),
         ValueError,
-        ["on the CPU", "'weight' is on 'meta'", "module.cpu()"],
+        ["on the CPU", "'weight' is on 'cuda:0'", "`copy.deepcopy(module).cpu()`"],
     ),
     "inputs elsewhere": (
+        (linear(), F.mse_loss, ELSEWHERE.weight.detach(), Y),
+        ValueError,
+        ["`inputs` must be on the CPU", "'cuda:0'", "`inputs.cpu()`"],
+    ),
+    "a module nowhere": (
+        (linear(device="meta"), F.mse_loss, X, Y),
+        ValueError,
+        ["'weight' of `module` must hold numbers, but is on 'meta'", "to_empty"],
+    ),
+    "inputs nowhere": (
         (linear(), F.mse_loss, X.to("meta"), Y),
         ValueError,
-        ["`inputs` must be on the CPU", "'meta'", "inputs.cpu()"],
+        ["`inputs` must hold numbers, but is on 'meta'"],
     ),
     "a loss that does not depend on the parameters": (
         (linear(), lambda y, _: y.detach().mean(), X, Y),
@@ -507,10 +522,38 @@ def test_a_monitor_watches_a_training_loop():
     assert found["propagated_error"] == pytest.approx(found["measured_error"], rel=0.1)
 
 
-def test_params_are_copies():
-    layer = nn.Linear(2, 1, bias=False).double()
+def test_the_loop_of_the_page_is_watched_in_single_precision():
+    page = (Path(__file__).parents[1] / "docs" / "monitor.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"## In PyTorch\n.*?```py\n(.*?)```", page, re.DOTALL)
+    for given, tried in {"every=1000": "every=20, budget=float('inf')", "10_001": "41"}.items():
+        assert block.count(given) == 1
+        block = block.replace(given, tried)
+    block = block.replace("1e-2", "0.05")
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+    inputs, loss = torch.randn(10, 3), nn.CrossEntropyLoss()
+    targets = torch.arange(10) % 3
+    names = {"torch": torch, "module": module, "loss": loss, "inputs": inputs, "targets": targets}
+    exec(block, names)
+    monitor = names["monitor"]
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+    assert list(monitor.records) == [0, 20, 40]
+    assert monitor.records[40]["mismatch"] < 0.1
+    assert monitor.records[40]["loss"] == pytest.approx(loss(module(inputs), targets).item(), 0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_params_are_copies_in_double_precision(dtype):
+    layer = nn.Linear(2, 1, bias=False, dtype=dtype)
     found = cf.torch.params(layer)
+    assert found["weight"].dtype == np.float64
     before = np.array(found["weight"])
+    np.testing.assert_array_equal(before, layer.weight.detach().double())
     with torch.no_grad():
         layer.weight += 1
     np.testing.assert_array_equal(found["weight"], before)
+
+
+def test_params_without_numbers_are_told():
+    with pytest.raises(ValueError, match=r"'weight' of `module` must hold numbers.*'meta'"):
+        cf.torch.params(linear(device="meta"))

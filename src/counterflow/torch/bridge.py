@@ -15,6 +15,7 @@ from .requirements import (
     copied,
     require_is_module,
     require_module,
+    require_numbers,
     require_threads,
     trainable,
 )
@@ -39,8 +40,9 @@ def problem(
     `method="orbit"`.
 
     Args:
-        module: The module, in double precision (`module.double()`) and on the CPU. Parameters with
-            `requires_grad=False` are no params and stay as they are.
+        module: The module, in double precision and on the CPU; of another one, a copy that is,
+            `copy.deepcopy(module).cpu().double()`. Parameters with `requires_grad=False` are no
+            params and stay as they are.
         loss: `loss(outputs, targets)`, a scalar tensor: `nn.CrossEntropyLoss()`, `F.mse_loss`, any
             function.
         inputs: What the module is called with: a tensor or an array, a tuple for several arguments.
@@ -86,21 +88,25 @@ def problem(
 def params(module: nn.Module) -> Params:
     """The trainable parameters of a module as they are now, by name; as `problem` gives them.
 
-    They are copied: a training loop may go on. For a `Monitor` of such a loop,
-    `monitor(step, lambda: cf.torch.params(module))`.
+    They are copied, to double precision and from wherever the module is: a training loop may go on
+    as it is. For a `Monitor` of such a loop, `monitor(step, lambda: cf.torch.params(module))`.
 
     Args:
-        module: The module.
+        module: The module, in any precision and on any device.
 
     Example:
         >>> import torch
         >>> import counterflow.torch
-        >>> layer = torch.nn.Linear(2, 1, bias=False).double()
-        >>> counterflow.torch.params(layer)["weight"].shape
-        (1, 2)
+        >>> layer = torch.nn.Linear(2, 1, bias=False)
+        >>> found = counterflow.torch.params(layer)["weight"]
+        >>> found.shape, found.dtype
+        ((1, 2), dtype('float64'))
     """
     require_is_module(module)
-    return {name: jnp.array(as_array(p)) for name, p in trainable(module).items()}
+    found = trainable(module)
+    for name, parameter in found.items():
+        require_numbers(parameter, f"{name!r} of `module`")
+    return {name: jnp.array(as_array(p.detach().cpu().double())) for name, p in found.items()}
 
 
 def load(module: nn.Module, params: Mapping[str, Any]) -> nn.Module:

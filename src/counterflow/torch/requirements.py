@@ -28,14 +28,18 @@ def require_module(module: Any) -> None:
     """Raises unless a module is on the CPU, in double precision and has something to train."""
     require_is_module(module)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        _require_cpu(tensor, f"`module` must be on the CPU, but {name!r}", "module")
+        require_numbers(tensor, f"{name!r} of `module`")
+        _require_cpu(
+            tensor, f"`module` must be on the CPU, but {name!r}", "copy.deepcopy(module).cpu()"
+        )
     parameters = dict(module.named_parameters())
     for name, parameter in parameters.items():
         inexact = parameter.is_floating_point() or parameter.is_complex()
         if inexact and parameter.dtype != torch.float64:
             raise TypeError(
                 f"the parameters of `module` must be of float64, but {name!r} is of "
-                f"{_name(parameter.dtype)}: convert them with `module.double()`"
+                f"{_name(parameter.dtype)}: convert a copy, `copy.deepcopy(module).double()`, and "
+                "your own module stays as it is"
             )
     if not trainable(module):
         listed = ", ".join(f"{name!r} of {_name(p.dtype)}" for name, p in parameters.items())
@@ -46,9 +50,18 @@ def require_module(module: Any) -> None:
         )
 
 
-def _require_cpu(tensor: Any, what: str, name: str) -> None:
+def require_numbers(tensor: Any, what: str) -> None:
+    """Raises if a tensor has a shape alone."""
+    if tensor.device.type == "meta":
+        raise ValueError(
+            f"{what} must hold numbers, but is on 'meta', where there are none: make the module on "
+            "a device, or `module.to_empty(device='cpu')` and load its parameters"
+        )
+
+
+def _require_cpu(tensor: Any, what: str, remedy: str) -> None:
     if tensor.device.type != "cpu":
-        raise ValueError(f"{what} is on {str(tensor.device)!r}: move it with `{name}.cpu()`")
+        raise ValueError(f"{what} is on {str(tensor.device)!r}: take a copy that is, `{remedy}`")
 
 
 def copied(value: Any, name: str) -> Any:
@@ -64,7 +77,8 @@ def copied(value: Any, name: str) -> Any:
             f"`{name}` must be a tensor or an array, or a tuple, list or dictionary of them, got "
             f"{type(value).__name__}"
         )
-    _require_cpu(value, f"`{name}` must be on the CPU, but", name)
+    require_numbers(value, f"`{name}`")
+    _require_cpu(value, f"`{name}` must be on the CPU, but", f"{name}.cpu()")
     if value.is_floating_point() and value.dtype != torch.float64:
         raise TypeError(
             f"`{name}` must be of float64, as the module is, or integers, got "
