@@ -237,7 +237,71 @@ def test_a_watcher_keeps_silent(first, capsys):
     watcher.recorded(heard.updates[0])
     for hear in (watcher.started, watcher.finished, watcher.said):
         hear("figure1")
+    watcher.progressed(1, 2, "")
     assert capsys.readouterr() == ("", "")
+
+
+# --- what claims and captions say ---------------------------------------------------------------
+
+
+def test_claims_that_compare_orders_name_the_methods_that_the_flows_had(run):
+    setting = PaperSetting(TINY, digits())
+    known = next(iter(run.trainings.values()))
+    lanes = known.training.lock_step(*setting.start(known.training)).lanes
+    methods = {lane.flow.order: lane.flow.method for lane in lanes}
+    assert methods[1] != methods[2]
+    first, second = (f"order {order} (by `{methods[order]}`)" for order in (1, 2))
+    for name in ("figure3", "figure4", "figure11"):
+        texts = [claim.text for claim in EXPERIMENTS[name].finding(run).claims]
+        assert any(f"{first} is closer to descent than order 0" in text for text in texts)
+        assert any(f"{second} is closer to descent than {first}" in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["figure3", "figure4", "figure8", "figure11"])
+def test_only_a_run_with_further_orders_speaks_of_their_method(name, run):
+    two = replace(run, configuration=replace(TINY, orders=(0, 1)))
+    assert "`orbit`" in EXPERIMENTS[name].finding(run).caption
+    assert "orbit" not in EXPERIMENTS[name].finding(two).caption
+
+
+@pytest.mark.parametrize("name", ["figure3", "figure4", "figure11"])
+def test_figures_of_errors_say_what_of_them_is_the_solvers(name, run):
+    def claim(of):
+        return EXPERIMENTS[name].finding(of).claims[-1]
+
+    assert "the solver's own error is at least 10 times smaller" in claim(run).text
+    assert not claim(rough(run)).holds
+    assert "more than a tenth of it: gradient flow at η = " in claim(rough(run)).figures
+
+
+def rough(run):
+    """The run as it would be if the solver's own error were half of every error."""
+
+    def with_half(known):
+        errors = {
+            (process, "solver_error"): values / 2
+            for (process, quantity), values in known.series.items()
+            if quantity == "error"
+        }
+        return replace(known, series={**known.series, **errors})
+
+    return replace(run, trainings={name: with_half(one) for name, one in run.trainings.items()})
+
+
+@pytest.mark.parametrize("name", ["figure6", "figure9"])
+def test_what_decays_is_drawn_beside_the_exact_decay(name, run):
+    for panel in EXPERIMENTS[name].finding(run).panels:
+        exact = [curve for curve in panel.curves if curve.role == "exact"]
+        measured = [curve for curve in panel.curves if curve.role.startswith("learning rate")]
+        assert len(measured) == 6
+        # Against the step, learning rates and weight decays with one product share a curve.
+        assert len(exact) == (6 if name == "figure9" else 4)
+        for one in exact:
+            near = [
+                np.allclose(np.interp(one.x, curve.x, curve.y), one.y, rtol=1e-9, atol=1e-13)
+                for curve in measured
+            ]
+            assert any(near)
 
 
 # --- verdicts on what ended early ---------------------------------------------------------------

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 import findings
+from counterflow.experiments.curves import by_pair
 from counterflow.experiments.finding import Curve, Finding, Panel, Role
 from counterflow.report.chart import chart, figure, interactive, looks_of
 from counterflow.report.lines import MOST_POINTS, lines_of, thinned, window_of
 from counterflow.report.style import DARK, ROLES, WHITE, look, palette
+from counterflow.runs.run import TrainingSeries
+from counterflow.runs.training import Training
 
 
 def panel_of(*curves, **options):
@@ -49,23 +52,45 @@ def test_every_role_has_a_look():
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "background"])
-def test_a_curve_stands_out_from_both_pages(role):
-    assert contrast(look(role).colour, WHITE) >= 3
-    assert contrast(look(role).dark, DARK) >= 3
+def test_a_curve_stands_out_from_both_pages_in_every_variant(role):
+    for variant in range(12):
+        assert contrast(look(role, variant).colour, WHITE) >= 3
+        assert contrast(look(role, variant).dark, DARK) >= 3
 
 
-def test_further_variants_are_paler_and_dashed():
+def test_further_variants_differ_in_dash_or_width():
     for role in ROLES:
-        contrasts = [contrast(look(role, variant).colour, WHITE) for variant in range(4)]
-        assert contrasts == sorted(contrasts, reverse=True)
-        assert look(role, 1).dash != look(role, 2).dash != look(role, 3).dash
-    assert look("order 1", 7).colour == look("order 1", 3).colour
+        looks = [look(role, variant) for variant in range(12)]
+        assert len(set(looks)) == 12
+        # As many as a figure of the paper has learning rates, and one more, by their dash alone.
+        assert len({one.dash for one in looks[:4]}) == 4
+        assert len({one.width for one in looks[:4]}) == 1
 
 
 def test_a_colour_on_white_says_the_colour_on_dark():
     looks = [look(role, variant) for role in ROLES for variant in range(4)]
-    assert len(palette()) == len(looks)
+    assert len(palette()) == len(ROLES)
     assert all(palette()[one.colour] == one.dark for one in looks)
+
+
+def test_learning_rates_have_tones_that_no_flow_has_and_weight_decays_dashes():
+    pairs = [(rate, decay) for rate in (0.1, 0.03, 0.01, 0.001) for decay in (0.01, 0.001)]
+    known = [
+        TrainingSeries(
+            Training(rate, decay, 7, 2, 2, (0,)), np.arange(3), 3, {}, "completed", {}, 0.0
+        )
+        for rate, decay in pairs
+    ]
+    panel = by_pair(known, lambda one: one.times + 1, "charge")
+    assert [curve.name for curve in panel.curves] == [f"η = {η:g}, λ = {λ:g}" for η, λ in pairs]
+    looks = [look(curve.role, curve.variant) for curve in panel.curves]
+    assert len(set(looks)) == len(pairs)
+    assert not {one.colour for one in looks} & {look(f"order {order}").colour for order in range(5)}
+    tones, dashes = ([one[part] for one in looks[:6]] for part in (0, 2))
+    assert tones[::2] == tones[1::2]  # one for each learning rate
+    assert len(set(tones)) == 3
+    assert dashes == dashes[:2] * 3  # one for each weight decay
+    assert len(set(dashes)) == 2
 
 
 # --- lines ----------------------------------------------------------------------------------

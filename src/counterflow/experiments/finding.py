@@ -17,6 +17,9 @@ Role = Literal[
     "order 2",
     "order 3",
     "order 4",
+    "learning rate 0",
+    "learning rate 1",
+    "learning rate 2",
     "local",
     "restarted",
     "propagated",
@@ -55,7 +58,7 @@ class Curve:
         y: Its values there; not a number where there is none.
         points: Whether to mark every point.
         variant: Tells apart curves of one role in one panel, as of several learning rates: the
-            first is drawn as the role says, further ones lighter.
+            first is drawn as the role says, further ones with other dashes in the same colour.
         band: Lower and upper values around `y`, as of several seeds.
     """
 

@@ -41,7 +41,8 @@ class Look(NamedTuple):
 
 # What each role looks like in every figure. Colours stand out from their page at least 3 to 1,
 # except behind the curves; roles that meet in one figure also differ in dash or width. What was
-# measured lies broad under the predictions that are to match it.
+# measured lies broad under the predictions that are to match it. Learning rates, where they are not
+# told apart by dashes, are tones of one colour that no flow has.
 ROLES = {
     "descent": Look("#8A8F97", "#8F959E", width=5),
     "order 0": Look("#D55E00", "#FF9248"),
@@ -49,6 +50,9 @@ ROLES = {
     "order 2": Look("#00875F", "#2FCB9A"),
     "order 3": Look("#A8437F", "#EE9BCB"),
     "order 4": Look("#857000", "#DEC94F"),
+    "learning rate 0": Look("#5A2D8C", "#F1E4FF", width=3),
+    "learning rate 1": Look("#8F4FC0", "#CDA6F7", width=3),
+    "learning rate 2": Look("#B57AD9", "#A05FD0", width=3),
     "local": Look("#BE6E00", "#FFB84D", (2, 2), 2.2),
     "restarted": Look("#0B7F5B", "#38CFA0", (8, 3, 2, 3), 2),
     "propagated": Look("#0A69A8", "#66BDF2", (6, 3), 2),
@@ -57,40 +61,29 @@ ROLES = {
     "background": Look("#D3D7DC", "#3A424C", width=0.8),
 }
 
-# Further curves of one role are paler, up to half, and dashed in their own way.
-_PALER = (0.0, 0.25, 0.4, 0.5)
-_DASHES = ((6, 2), (3, 2), (9, 2, 2, 2))
+# Further curves of one role are as dark, and dashed in their own way; where dashes run out, wider.
+_DASHES = ((8, 3), (2, 3), (10, 3, 2, 3))
+_WIDER = 1.0
 
 # The two pages that curves are drawn on.
 WHITE, DARK = "#FFFFFF", "#14181D"
 
 
 def look(role: str, variant: int = 0) -> Look:
-    """How a curve of a role is drawn; further variants are paler and dashed.
+    """How a curve of a role is drawn; further variants have the same colour and other dashes.
 
     Example:
         >>> look("order 1").colour, look("order 1", 1).colour
-        ('#0072B2', '#4095C5')
+        ('#0072B2', '#0072B2')
+        >>> look("order 1").dash, look("order 1", 1).dash
+        ((1, 0), (8, 3))
     """
     first = ROLES[role]
-    if variant == 0:
-        return first
-    share = _PALER[min(variant, len(_PALER) - 1)]
-    return first._replace(
-        colour=_mixed(first.colour, WHITE, share),
-        dark=_mixed(first.dark, DARK, share),
-        dash=_DASHES[(variant - 1) % len(_DASHES)],
-    )
-
-
-def _mixed(colour: str, other: str, share: float) -> str:
-    """A colour with a share of another."""
-    pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(other[1:]), strict=True)
-    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in pairs)
+    rounds, which = divmod(variant, len(_DASHES) + 1)
+    return first._replace(dash=(first.dash, *_DASHES)[which], width=first.width + rounds * _WIDER)
 
 
 @cache
 def palette() -> dict[str, str]:
     """The colour on a dark page of every colour on white that a curve may have."""
-    looks = (look(role, variant) for role in ROLES for variant in range(len(_PALER)))
-    return {one.colour: one.dark for one in looks}
+    return {one.colour: one.dark for one in ROLES.values()}

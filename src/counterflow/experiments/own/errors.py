@@ -2,16 +2,12 @@
 
 from itertools import pairwise
 
-import numpy as np
-
 from ...runs.run import Run
-from ..curves import error_panel, flow_name, largest, last, scientific
+from ..curves import error_panel, flow_name, last, scientific
 from ..experiment import Experiment
 from ..finding import Claim, Finding
+from ..solver_error import solver_claim
 from .setting import training_of, trainings_of
-
-# How much smaller the solver's own error has to be than the error it measures.
-_SMALLER = 10
 
 
 def _finding(run: Run) -> Finding:
@@ -26,17 +22,7 @@ def _finding(run: Run) -> Finding:
         )
         for before, order in pairwise(orders)
     ]
-    shares = [
-        largest(known.flow(order, "solver_error")[1:] / known.flow(order, "error")[1:])
-        for order in orders
-    ]
-    claims.append(
-        Claim(
-            f"the solver's own error is {_SMALLER} times smaller than every error it measures",
-            f"at most {scientific(float(np.max(shares)))} of it",
-            bool(np.all(np.array(shares) < 1 / _SMALLER)),
-        )
-    )
+    claims.append(solver_claim([known]))
     return Finding(
         "errors",
         "Error of the flows",

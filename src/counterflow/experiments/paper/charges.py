@@ -15,9 +15,14 @@ def trainings_of(run: Run) -> list[TrainingSeries]:
     return [series(run, one) for one in all_pairs(run.configuration)]
 
 
-def dynamics_panel(run: Run, quantity: str, y_title: str) -> Panel:
-    """The charge under descent in every training."""
-    return by_pair(trainings_of(run), lambda one: one("descent", quantity), y_title)
+def dynamics_panel(run: Run, quantity: str, y_title: str, *, decays: bool = False) -> Panel:
+    """The charge under descent in every training, and exactly if weight decay alone decides it."""
+    return by_pair(
+        trainings_of(run),
+        lambda one: one("descent", quantity),
+        y_title,
+        exact=(lambda one: decayed(one, quantity)) if decays else None,
+    )
 
 
 def decayed(known: TrainingSeries, quantity: str) -> np.ndarray:

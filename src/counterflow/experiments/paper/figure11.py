@@ -3,9 +3,10 @@
 from ...runs.configuration import Configuration
 from ...runs.run import Run
 from ...runs.training import Training
-from ..curves import error_panel
+from ..curves import error_panel, on_further_orders
 from ..experiment import Experiment
 from ..finding import Claim, Finding, Panel
+from ..solver_error import solver_claim
 from ..trainings import all_pairs, at_weight_decay, beyond_stability, series
 from . import figure3, figure4
 
@@ -38,12 +39,12 @@ def _finding(run: Run) -> Finding:
     claims.append(
         figure3.explosion(large, "the error explodes at η = {rate}, beyond 2/sharpness", True)
     )
+    claims.append(solver_claim([series(run, one) for one in _trainings(configuration)]))
     return Finding(
         "figure11",
         "Figure 11: relative discretization error",
         "The error over the length of the weight vector: all learning rates, and the smaller ones "
-        "magnified, at each weight decay. "
-        "Orders beyond the first, not in the paper, are by the method `orbit`.",
+        "magnified, at each weight decay." + on_further_orders(configuration.orders),
         tuple(claims),
         tuple(panels),
     )

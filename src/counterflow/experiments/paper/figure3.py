@@ -5,9 +5,10 @@ import numpy as np
 from ...runs.configuration import Configuration
 from ...runs.run import Run, TrainingSeries
 from ...runs.training import Training
-from ..curves import error_panel, largest, scientific
+from ..curves import error_panel, largest, on_further_orders, scientific
 from ..experiment import Experiment
 from ..finding import Claim, Finding
+from ..solver_error import solver_claim
 from ..trainings import at_weight_decay, beyond_stability, series
 from . import figure4
 
@@ -51,12 +52,13 @@ def _finding(run: Run) -> Finding:
         "Figure 3: the error at a large learning rate",
         f"The error of gradient flow and of the equation of motion, λ = {decay:g}. The paper saw "
         "it explode at η = 0.1, for widths that it does not state. Whether it does is a question "
-        "of η times sharpness; beside the paper's learning rates is one beyond 2/sharpness. Orders "
-        "beyond the first, not in the paper, are by the method `orbit`.",
+        "of η times sharpness; beside the paper's learning rates is one beyond 2/sharpness."
+        + on_further_orders(configuration.orders),
         (
             explosion(at[0], "the paper: the error explodes at η = {rate} (beyond a tenth of ‖θ‖)"),
             explosion(large, "the error explodes at η = {rate}, beyond 2/sharpness", beyond=True),
             *figure4.claims(at[:1], "error"),
+            solver_claim([*at, large]),
         ),
         (
             error_panel(at, title="the paper's learning rates"),

@@ -6,9 +6,17 @@ from itertools import pairwise
 from ...runs.configuration import Configuration
 from ...runs.run import Run, TrainingSeries
 from ...runs.training import Training
-from ..curves import error_panel, flow_name, largest, scientific
+from ..curves import (
+    by_method,
+    error_panel,
+    flow_name,
+    largest,
+    on_further_orders,
+    scientific,
+)
 from ..experiment import Experiment
 from ..finding import Claim, Finding
+from ..solver_error import solver_claim
 from ..trainings import at_weight_decay, series
 
 
@@ -30,7 +38,8 @@ def claims(at: Sequence[TrainingSeries], quantity: str) -> tuple[Claim, ...]:
         order: [largest(known.flow(order, quantity)[known.times <= end]) for known in at]
         for order in at[0].training.orders
     }
-    decay = at[0].training.weight_decay
+    settings = at[0].training
+    decay = settings.weight_decay
     rates = ", ".join(f"{known.training.learning_rate:g}" for known in at)
     where = f"at η = {rates}, λ = {decay:g}, up to t = {end:g}"
 
@@ -41,7 +50,8 @@ def claims(at: Sequence[TrainingSeries], quantity: str) -> tuple[Claim, ...]:
 
     found = [
         Claim(
-            f"order {order} is closer to descent than order {order - 1}, {where}",
+            f"{by_method(settings, order)} is closer to descent than "
+            f"{by_method(settings, order - 1)}, {where}",
             f"largest {said}: {listed(order - 1)}; {listed(order)}",
             all(b < a for a, b in zip(errors[order - 1], errors[order], strict=True)),
         )
@@ -65,9 +75,9 @@ def _finding(run: Run) -> Finding:
     return Finding(
         "figure4",
         "Figure 4: the error of gradient flow and of the equation of motion",
-        f"The error at the smaller learning rates, λ = {decay:g}; all of them are in Figure 3. "
-        "Orders beyond the first, not in the paper, are by the method `orbit`.",
-        claims(at, "error"),
+        f"The error at the smaller learning rates, λ = {decay:g}; all of them are in Figure 3."
+        + on_further_orders(run.configuration.orders),
+        (*claims(at, "error"), solver_claim(at)),
         (error_panel(at, rates=run.configuration.learning_rates),),
     )
 
