@@ -16,7 +16,8 @@ from typing import Any
 
 from counterflow.experiments.carry_out import findings
 from counterflow.experiments.registry import experiments_of
-from counterflow.report.report import duration, total_cost, write_report
+from counterflow.report.cost import cost_said, duration, total_cost
+from counterflow.report.report import write_report
 from counterflow.runs.run import Run, open_run
 from page import DOCS, FIGURES, RESULTS, rows_of, write_table
 
@@ -34,6 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
         "finished": all(known.finished for known in run.trainings.values()),
         "gradient_evaluations": evaluations,
         "seconds": round(seconds),
+        "cost": cost_said(run),
         "sittings": len(run.sittings),
         "fingerprint": dict(run.sittings[-1]["fingerprint"]),
         "claims": [
@@ -57,11 +59,12 @@ def name_of(stored: dict[str, Any]) -> str:
 
 def cost_line(stored: dict[str, Any]) -> str:
     holding = sum(claim["holds"] for claim in stored["claims"])
-    return (
-        f"{holding} of {len(stored['claims'])} claims hold; "
+    # Summaries kept before this was noted know of the trainings alone.
+    cost = stored.get("cost") or (
         f"{stored['gradient_evaluations']:,} gradient evaluations in "
-        f"{duration(float(stored['seconds']))}."
+        f"{duration(float(stored['seconds']))}"
     )
+    return f"{holding} of {len(stored['claims'])} claims hold; {cost}."
 
 
 def claims_table(stored: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ from ..experiments.carry_out import Watcher, findings
 from ..experiments.experiment import Experiment
 from ..experiments.finding import Finding
 from ..experiments.registry import experiments_of
-from ..report.report import duration, missing_of, total_cost, warnings_of, write_report
+from ..report.cost import cost_said
+from ..report.report import missing_of, warnings_of, write_report
 from ..runs.run import Run
 from ..runs.training import Stopped
 from .compiling import compiled_on_disk
@@ -72,12 +73,10 @@ def finish(console: Console, run: Run, chosen: Sequence[Experiment] | None = Non
     for warning in (*warnings_of(run), *(missing_of(run) if chosen is None else [])):
         say(console, f"note: {warning}")
     claims = [claim for finding in found for claim in finding.claims]
-    evaluations, seconds = total_cost(run)
     say(
         console,
-        f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold; {evaluations:,} "
-        f"gradient evaluations, {duration(seconds)}\nreport: {path}\nfigures: "
-        f"{path.parent / 'figures'}",
+        f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold; {cost_said(run)}\n"
+        f"report: {path}\nfigures: {path.parent / 'figures'}",
     )
 
 

@@ -1,24 +1,23 @@
 """The report of a run: what was found, with which settings, at what cost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..experiments.carry_out import is_complete
-from ..experiments.finding import Finding, Table
+from ..experiments.finding import Finding
 from ..experiments.registry import experiments_of
 from ..runs.analysis import Analysis
 from ..runs.environment import differences
-from ..runs.run import Run, TrainingSeries
+from ..runs.run import Run
+from .cost import cost_note, cost_said, cost_table, duration as duration
 from .page import Report, write_figures, write_page
 
 PAGE, FIGURES = "report.html", "figures"
-
-#: The steps that the paper took for one flow, and what all of them took together.
-PAPER_STEPS, PAPER_TIME = 5_000_000, "about a month on a DGX-1"
 
 _CITATION = """\
 @inproceedings{miyagawa2022toward,
@@ -58,20 +57,16 @@ def write_report(run: Run, findings: Sequence[Finding]) -> Path:
 
 def report(run: Run, findings: Sequence[Finding]) -> Report:
     """What the page of a run tells."""
-    evaluations, seconds = total_cost(run)
     failing = ", ".join(finding.name for finding in findings if not finding.holds)
     told = _OWN if isinstance(run.configuration, Analysis) else _PAPER
     settings = asdict(run.configuration)
     return Report(
         title=told.title.format(**settings),
-        subtitle=(
-            f"{told.subtitle.format(**settings)}: {evaluations:,} gradient evaluations in "
-            f"{duration(seconds)}"
-        ),
+        subtitle=f"{told.subtitle.format(**settings)}: {cost_said(run)}",
         findings=tuple(findings),
         settings=_settings(run),
-        cost=_cost(run),
-        cost_note=told.cost_note,
+        cost=cost_table(run),
+        cost_note=cost_note(run),
         citation=_CITATION.replace("VERSION", version("counterflow")),
         summary=(told.summary + (f"; here in {failing}." if failing else "."),),
         warnings=(*warnings_of(run), *missing_of(run)),
@@ -84,22 +79,14 @@ class _Told(NamedTuple):
     title: str
     subtitle: str
     summary: str
-    cost_note: str
 
 
-_COUNTED = (
-    "Gradient evaluations are those of descent, flows and predictions, a product with the Hessian "
-    "counted as two; the times also include measuring sharpness and the results that are no "
-    "trainings."
-)
 _PAPER = _Told(
     "Toward an equation of motion of gradient descent, reproduced",
     "{data}, size {size}",
     "The experiments of T. Miyagawa, Toward Equation of Motion for Deep Neural Networks (NeurIPS "
     "2022), computed again: gradient descent beside gradient flow and the equations of motion that "
     "correct it, with a verdict on every claim. A claim that fails is shown with its numbers",
-    f"The paper simulated each flow by {PAPER_STEPS:,} Euler steps; all of its experiments took "
-    f"{PAPER_TIME}. {_COUNTED}",
 )
 _OWN = _Told(
     "Gradient descent on {model}, and the flows that predict it",
@@ -107,67 +94,25 @@ _OWN = _Told(
     "Gradient descent beside gradient flow and the equations of motion that correct it, with a "
     "verdict on everything that theory says of them at this learning rate. What fails is shown "
     "with its numbers",
-    _COUNTED,
 )
-
-
-def total_cost(run: Run) -> tuple[int, float]:
-    """All gradient evaluations of the trainings of a run, and the seconds everything took."""
-    evaluations = sum(_evaluations(known, "") for known in run.trainings.values())
-    seconds = sum(known.seconds for known in run.trainings.values())
-    return evaluations, seconds + sum(run.result_seconds.values())
-
-
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    >>> duration(8.2), duration(200.0), duration(9000.0)
-    ('8 s', '3 min 20 s', '2 h 30 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _evaluations(known: TrainingSeries, part: str) -> int:
-    """The gradient evaluations of the parts of a training whose names start so."""
-    return sum(
-        cost["gradient_evaluations"] or 0
-        for name, cost in known.statistics.items()
-        if name.startswith(part)
-    )
 
 
 def _settings(run: Run) -> tuple[tuple[str, str], ...]:
     rows = [(name, json.dumps(value)) for name, value in asdict(run.configuration).items()]
     last = run.sittings[-1]
-    rows += [("command", last["command"]), ("source", last["source"] or "not a git repository")]
+    rows.append(("command", "; ".join(dict.fromkeys(one["command"] for one in run.sittings))))
+    rows.append(("source", "; ".join(dict.fromkeys(map(_source, run.sittings)))))
     rows += [(name, value) for name, value in last["fingerprint"].items() if value]
     rows.append(("worked on", ", ".join(sitting["started"] for sitting in run.sittings)))
     return tuple(rows)
 
 
-def _cost(run: Run) -> Table:
-    parts = ("descent", "flow", "coarse flow", "prediction", "restarted prediction", "")
-    header = ("training", "steps", *(part or "all" for part in parts), "time")
-    rows = [
-        (
-            name,
-            f"{int(known.steps[-1]):,}" if len(known.steps) else "0",
-            *(f"{_evaluations(known, part):,}" for part in parts),
-            duration(known.seconds),
-        )
-        for name, known in run.trainings.items()
-    ]
-    rows += [
-        (name, *[""] * (len(header) - 2), duration(seconds))
-        for name, seconds in run.result_seconds.items()
-    ]
-    evaluations, seconds = total_cost(run)
-    rows.append(("all", *[""] * (len(header) - 3), f"{evaluations:,}", duration(seconds)))
-    return Table(header, tuple(rows))
+def _source(sitting: Mapping[str, Any]) -> str:
+    """Which code a sitting was at work with, as far as it is known."""
+    source = sitting["source"]
+    if not source:
+        return "not a git repository"
+    return f"{source} (with changes not committed)" if source.endswith("-dirty") else source
 
 
 def missing_of(run: Run) -> list[str]:
@@ -177,7 +122,10 @@ def missing_of(run: Run) -> list[str]:
 
 
 def warnings_of(run: Run) -> list[str]:
-    """What the reader of a run must know: what is not finished, ended early or was moved."""
+    """What the reader of a run must know: what is not finished, ended early, or was made by parts.
+
+    As where a run was continued on another machine, with other versions or with other code.
+    """
     found = [
         f"{name} is not finished: {len(known.steps)} of {known.total} records are done"
         for name, known in run.trainings.items()
@@ -188,9 +136,20 @@ def warnings_of(run: Run) -> list[str]:
         for name, known in run.trainings.items()
         if known.finished and known.status != "completed"
     ]
-    for before, after in zip(run.sittings, run.sittings[1:], strict=False):
+    for before, after in pairwise(run.sittings):
         if changed := differences(before["fingerprint"], after["fingerprint"]):
             found.append(
                 f"the run was continued elsewhere on {after['started']}: {'; '.join(changed)}"
             )
+    # Where the code was first another one than before.
+    sources = [
+        f"{_source(after)} from {after['started']} on"
+        for before, after in pairwise(run.sittings)
+        if before["source"] != after["source"]
+    ]
+    if sources:
+        found.append(
+            f"the run was worked on with different code: {_source(run.sittings[0])} at first, then "
+            f"{', '.join(sources)}; what was computed before was not computed again"
+        )
     return found

@@ -11,10 +11,11 @@ from ..experiments.carry_out import findings
 from ..experiments.curves import TIME, flow_name, last, order_role, scientific
 from ..experiments.finding import Claim, Curve, Finding, Panel
 from ..experiments.registry import experiments_of
+from ..report.cost import duration, total_cost
 from ..report.frame import framed, write_whole
 from ..report.lines import drawable, window_of
 from ..report.page import figure_html
-from ..report.report import PAGE, duration, total_cost
+from ..report.report import PAGE
 from ..runs.run import Run, TrainingSeries
 from .plan import shown, symbol
 from .sweep import Sweep
