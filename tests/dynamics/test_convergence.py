@@ -46,6 +46,44 @@ def test_a_small_learning_rate_converges(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_series_that_diverges_later_is_not_called_converging_without_a_word(method):
+    # ηa is 0.1 and 1.1: the terms of the second direction grow for ever, from where none is seen.
+    problem = cf.Problem(lambda theta: (theta[0] ** 2 + 11 * theta[1] ** 2) / 2)
+    flow = cf.EquationOfMotion(problem, 0.1, order=1, method=method)
+    convergence = flow.convergence(jnp.array([1.0, 1e-4]), terms=5)
+    assert convergence.converging
+    assert convergence.verdict == (
+        "converging up to order 4, but less and less: each term over the one before grows from "
+        f"0.05 to {convergence.ratios[-1]:.2g}, so that the series may diverge beyond"
+    )
+    assert not flow.convergence(jnp.array([1.0, 1e-4]), terms=20).converging
+
+
+def verdict_of(ratios, rounding_order=None):
+    sizes = tuple(np.cumprod(ratios))
+    return cf.Convergence(1.0, sizes, ratios, len(ratios) - 1, True, rounding_order, 2e-16).verdict
+
+
+@pytest.mark.parametrize("ratios", [(0.1, 0.3, 0.6, 0.8, 0.95), (0.1, 0.2, 0.3, 0.4, 0.5)])
+def test_where_the_ratios_grow_it_says_so(ratios):
+    assert f"grows from 0.1 to {ratios[-1]}, so that" in verdict_of(ratios)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "rounding_order", "usual"),
+    [
+        ((0.1, 0.11, 0.12, 0.13, 0.14), None, 0.12),
+        ((0.3, 0.3, 0.1, 0.3, 0.3), None, 0.3),
+        ((1e-6, 3e-6, 1e-9, 0.9, 1.2), 3, 2e-6),
+        ((1e-16, 1.0, 1.2), 1, 1e-16),
+    ],
+)
+def test_steady_ratios_and_those_of_rounding_are_no_growth(ratios, rounding_order, usual):
+    expected = f"converging: each term is about {usual:.2g} times the one before"
+    assert verdict_of(ratios, rounding_order).startswith(expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_large_learning_rate_does_not_converge_at_all(method):
     flow = flow_at(3.0, order=0, method=method)
     convergence = flow.convergence(jnp.array(1.0))

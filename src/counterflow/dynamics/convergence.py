@@ -14,6 +14,10 @@ from ..counter_terms.counter_terms import SERIES_METHODS
 from ..problem.problem import Problem
 from ..problem.tree import norm, rounding_of
 
+# Where the last ratio of two terms is that much above the usual one, or that near to 1, what was
+# seen of the series promises nothing about what follows.
+_GROWN, _NEAR_ONE = 1.5, 0.9
+
 
 @dataclass(frozen=True)
 class Convergence:
@@ -50,11 +54,7 @@ class Convergence:
         if not any(self.sizes):
             return "exact: every counter term vanishes, gradient flow is gradient descent here"
         if self.converging:
-            usual = float(np.median(self.ratios))
-            return (
-                f"converging: each term is about {usual:.2g} times the one before, "
-                f"up to order {self.best_order} at least"
-            )
+            return self._how_it_converges()
         if self.best_order == 0:
             return (
                 "not converging here: the counter terms grow from the first on, so an equation of "
@@ -63,6 +63,22 @@ class Convergence:
         return (
             f"not converging here: the terms shrink up to order {self.best_order} and grow beyond, "
             "so higher orders are not to be trusted; stop there or use a smaller learning rate"
+        )
+
+    def _how_it_converges(self) -> str:
+        # A term at the level of rounding says nothing, so neither does its ratio.
+        last = None if self.rounding_order is None else max(self.rounding_order - 1, 1)
+        ratios = self.ratios[:last]
+        usual = float(np.median(ratios))
+        if ratios[-1] <= min(_GROWN * usual, _NEAR_ONE):
+            return (
+                f"converging: each term is about {usual:.2g} times the one before, "
+                f"up to order {self.best_order} at least"
+            )
+        return (
+            f"converging up to order {self.best_order}, but less and less: each term over the one "
+            f"before grows from {min(ratios):.2g} to {ratios[-1]:.2g}, so that the series may "
+            "diverge beyond"
         )
 
     def __str__(self) -> str:
