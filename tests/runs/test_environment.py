@@ -3,13 +3,22 @@
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import pytest
 
 from counterflow.runs import environment as module
 from counterflow.runs.environment import commit, differences, environment, fingerprint
+
+
+@pytest.fixture(autouse=True, scope="module")
+def started():
+    """JAX reads flags and files of the machine when it starts: before they are changed here."""
+    jax.device_count()
 
 
 def test_versions_and_machine_are_named():
@@ -29,6 +38,24 @@ def test_the_fingerprint_also_has_processor_cores_and_flags(monkeypatch):
     assert found["XLA_FLAGS"] == "--xla_some_flag"
     monkeypatch.delenv("XLA_FLAGS")
     assert differences(found, fingerprint()) == ["XLA_FLAGS was --xla_some_flag, is "]
+
+
+def test_libraries_of_models_are_noted_where_they_are_in_use(monkeypatch):
+    for name in ("torch", "flax", "optax"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = fingerprint()
+    assert not {"torch", "flax", "optax", "threads of torch"} & before.keys()
+    torch = SimpleNamespace(__version__="2.9.0", get_num_threads=lambda: 3)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "optax", SimpleNamespace())  # a user's own file
+    first = fingerprint()
+    assert first.items() - before.items() == {
+        ("torch", "2.9.0"),
+        ("threads of torch", "3"),
+        ("optax", ""),
+    }
+    torch.__version__ = "2.13.0"
+    assert differences(first, fingerprint()) == ["torch was 2.9.0, is 2.13.0"]
 
 
 def test_the_processor_is_the_model_that_linux_names(monkeypatch):

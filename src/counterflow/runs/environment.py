@@ -3,12 +3,15 @@
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import jax
 
 PACKAGES = ("counterflow", "jax", "jaxlib", "diffrax", "equinox", "numpy")
+# What may compute the loss of one's own problem.
+_OF_MODELS = ("torch", "flax", "optax")
 
 
 def environment() -> dict[str, str]:
@@ -25,10 +28,20 @@ def fingerprint() -> dict[str, str]:
     return environment() | {
         **{name: str(count) for name, count in several.items() if count > 1},
         "scipy": version("scipy"),
+        **_of_models(),
         "processor": _processor(),
         "cores": str(_cores()),
         **{name: os.environ.get(name, "") for name in flags},
     }
+
+
+def _of_models() -> dict[str, str]:
+    """The versions of those libraries for models that are in use, and PyTorch's threads."""
+    used = {name: module for name in _OF_MODELS if (module := sys.modules.get(name)) is not None}
+    # Of the modules themselves: a user's file may have such a name.
+    found = {name: str(getattr(module, "__version__", "")) for name, module in used.items()}
+    threads = getattr(used.get("torch"), "get_num_threads", None)
+    return found | ({} if threads is None else {"threads of torch": str(threads())})
 
 
 def commit() -> str:
