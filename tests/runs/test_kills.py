@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import counterflow as cf
-from counterflow.runs import opening, states, store as store_module
+from counterflow.runs import commits, opening, states, store as store_module
 from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
 from counterflow.runs.training import Training, train
@@ -80,7 +80,7 @@ def keeping(folder):
 
 def keeping_until(folder, count):
     """The same, killed when so many lines of the code that writes have begun or ended."""
-    files = {module.__file__ for module in (opening, states, store_module)}
+    files = {module.__file__ for module in (commits, opening, states, store_module)}
     seen = Counter()
 
     def every_line(frame, event, argument):
@@ -206,15 +206,18 @@ def everything(folder):
 def test_twenty_kills_at_random_moments_lose_nothing(server, tmp_path):
     compiled = str(tmp_path / "compiled")
     server.start(training, str(tmp_path / "whole"), compiled)
+    server.records(STEPS // 2)  # by then everything is compiled
+    since = time.perf_counter()
     said = [["record", done + 1] for done in range(STEPS + 1)]
     assert server.until("ended") == [*said, ["ended", 0]]
+    pace = (time.perf_counter() - since) / (STEPS - STEPS // 2)
 
     folder, count, done, startup = tmp_path / "killed", 0, [], 1.0
     random = np.random.default_rng(SEED)
     for _ in range(KILLS):
-        # Some while it starts, most while it computes and writes: a record takes milliseconds.
+        # Some while it starts, most while it computes and writes, within a record or two.
         wanted = int(random.integers(6))
-        moment = random.uniform(0, 0.03 if wanted else startup)
+        moment = random.uniform(0, 1.5 * pace if wanted else startup)
         process = server.start(training, str(folder), compiled)
         since = time.perf_counter()
         server.records(wanted)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -201,6 +203,92 @@ def test_a_log_that_was_cut_off_is_noticed_and_nothing_begun_anew(tmp_path, part
         reading(tmp_path / "killed").header("configuration")
 
 
+@pytest.fixture
+def moments(tmp_path):
+    """A run as `kill -9` leaves it, after each of its commits: what was kept, and a copy."""
+    found = []
+    with open_for_writing(tmp_path / "run") as store:
+        for what, commit in (
+            ("the training", lambda: store.begin(NAME, {"seed": 7}, [0, 1, 2, 3])),
+            *((f"record {i}", partial(keep, store, i)) for i in range(4)),
+            ("the end", lambda: store.finish(NAME, "completed")),
+            ("a result", lambda: store.add_result("one", 1, 0.0)),
+            ("another result", lambda: store.add_result("two", 2, 0.0)),
+        ):
+            commit()
+            found.append((what, tmp_path / what))
+            shutil.copytree(tmp_path / "run", found[-1][1], ignore=shutil.ignore_patterns("*-shm"))
+    return found
+
+
+@contextmanager
+def replaced(folder, name, other):
+    """Within it, a file of a folder is that of another one, or not there."""
+    before = (folder / name).read_bytes()
+    if other is None:
+        (folder / name).unlink()
+    else:
+        shutil.copy(other / name, folder / name)
+    yield
+    (folder / name).write_bytes(before)
+
+
+def test_whatever_commit_a_log_has_lost_it_is_noticed(moments):
+    message = r"run.sqlite is damaged \((the last 1 of|there is)"
+    for (_, before), (_, now) in pairwise(moments):
+        for attempt in (reading, lambda folder: open_for_writing(folder).__enter__()):
+            with (
+                replaced(now, "run.sqlite-wal", before),
+                pytest.raises(StoreError, match=message),
+            ):
+                attempt(now)
+
+
+def test_a_record_that_a_log_has_lost_is_noticed_also_by_the_states(moments):
+    for (_, before), (what, now) in pairwise(moments):
+        if what in ("record 2", "record 3"):
+            with (
+                replaced(now, "commits", None),
+                replaced(now, "run.sqlite-wal", before),
+                pytest.raises(StoreError, match=r"the state .*-[23].safetensors, but not its rec"),
+            ):
+                reading(now)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_note_of_commits_may_lag_behind_or_not_be_there(moments, lost):
+    for (_, before), (what, now) in pairwise(moments):
+        with replaced(now, "commits", None if lost else before):
+            reading(now).close()
+            with open_for_writing(now) as store:
+                assert bool(store.results()) == ("result" in what)
+        reading(now).close()
+
+
+@pytest.mark.parametrize("content", [b"7", b"99 ", b"x y", bytes(200)])
+def test_a_note_of_commits_that_is_damaged_is_told(half, content):
+    whole = (half / "commits").read_bytes()
+    (half / "commits").write_bytes(content)
+    for attempt in (reading, lambda folder: open_for_writing(folder).__enter__()):
+        with pytest.raises(StoreError, match=r"commits is damaged: .*delete it|more than the 100"):
+            attempt(half)
+    (half / "commits").write_bytes(b"")  # as a power cut may leave it
+    reading(half).close()
+    (half / "commits").write_bytes(whole)
+    reading(half).close()
+
+
+def test_a_database_that_is_gone_is_missed_also_without_states(moments):
+    _, place = moments[-1]
+    for path in place.glob("run.sqlite*"):
+        path.unlink()
+    with (
+        pytest.raises(StoreError, match=r"it is empty or gone, but commits were noted"),
+        open_for_writing(place),
+    ):
+        pass
+
+
 def test_a_damaged_page_is_noticed(half):
     path = half / "run.sqlite"
     content = bytearray(path.read_bytes())
@@ -211,7 +299,7 @@ def test_a_damaged_page_is_noticed(half):
     path.write_bytes(bytes(content))
     with pytest.raises(StoreError, match=r"run.sqlite is damaged"), open_for_writing(half):
         pass
-    with pytest.raises(StoreError, match=r"(?s)run.sqlite is damaged \(.*put a copy from before"):
+    with pytest.raises(StoreError, match=r"(?s)run.sqlite is damaged \(.*put a copy of the folder"):
         reading(half)
 
 

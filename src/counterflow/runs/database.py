@@ -82,8 +82,8 @@ def require_as_written(connection: sqlite3.Connection, folder: Path) -> None:
 def damaged(folder: Path, reason: str) -> str:
     """What to say of a database that is damaged."""
     return (
-        f"{folder / DATABASE} is damaged ({reason}): put a copy from before in its place, or move "
-        "the folder away to compute it anew"
+        f"{folder / DATABASE} is damaged ({reason}): put a copy of the folder from before in its "
+        "place, or move the folder away to compute it anew"
     )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import digests
+from . import commits, digests
 from .database import (
     DATABASE,
     FIRST_FORMAT,
@@ -48,7 +48,8 @@ def reading(folder: Path, *, verify: bool = True) -> Store:
                 f"{folder} is not a run: it has no {DATABASE}. A run is a folder that `counterflow "
                 "reproduce` wrote, such as runs/digits-quick-…"
             )
-        states = _states(folder)  # before the database is looked at, which may go on meanwhile
+        # Before the database is looked at, which may go on meanwhile.
+        number, states = commits.noted(folder) if verify else 0, _states(folder)
         try:
             connection = _snapshot(path, "mode=ro", verify)
         except sqlite3.OperationalError as error:
@@ -66,6 +67,7 @@ def reading(folder: Path, *, verify: bool = True) -> Store:
         try:
             if verify:
                 _require_records(store, states)
+                commits.require_commits(connection, folder, number)
         except BaseException:
             store.close()
             raise
@@ -115,6 +117,7 @@ def writing(
                 require_as_written(connection, folder)
                 store = Store(folder, connection)
                 _require_records(store, _states(folder))
+                commits.require_commits(connection, folder, commits.noted(folder))
                 _open(store, connection, configuration, command, say)
             yield store
         finally:
@@ -176,11 +179,13 @@ def _lock(lock: Any, folder: Path) -> None:
 
 
 def _require_database(folder: Path) -> None:
-    """Raises if the database is empty or gone where a run left states: SQLite would begin anew."""
+    """Raises if the database is empty or gone where a run was: SQLite would begin anew."""
     path = folder / DATABASE
     known = path.exists() and path.stat().st_size > 0
     if not known and _states(folder):
         raise StoreError(damaged(folder, "it is empty or gone, but there are states of a run"))
+    if not known and commits.noted(folder):
+        raise StoreError(damaged(folder, "it is empty or gone, but commits were noted"))
 
 
 def _states(folder: Path) -> list[Path]:
@@ -191,10 +196,18 @@ def _require_records(store: Store, states: Sequence[Path]) -> None:
     """Raises if a state is ahead of the records by more than the one that was being kept.
 
     Then records are gone, as when the log of the database was cut off, and would be computed anew.
+    So is one whose state is there if the state two before it is named and was deleted: that comes
+    after the commit.
     """
-    done = {plain_name(name): known["records"] for name, known in store.trainings().items()}
+    there = {path.name for path in states}
+    deleted = {plain_name(name) for name, file in store.state_files() if file not in there}
+    done = {plain_name(name): records for name, records in store.record_counts().items()}
     for path in states:
         training, _, record = path.stem.rpartition("-")
-        if record.isdigit() and int(record) > done.get(training, 0):
-            reason = f"there is the state {path.name}, but not the records before it"
+        if not record.isdigit():
+            continue
+        ahead = int(record) - done.get(training, 0)
+        if ahead > 0 or (ahead == 0 and training in deleted):
+            what = "the records before it" if ahead else "its record, though that was kept"
+            reason = f"there is the state {path.name}, but not {what}"
             raise StoreError(damaged(store.folder, reason))

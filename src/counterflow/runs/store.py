@@ -3,7 +3,8 @@
 A record is kept in this order: the state is written aside, synced, renamed, its folder synced; then
 one transaction adds the record's rows and the name and SHA-256 of the state; then the state two
 records back is deleted. So the database is the only truth, and whatever a power cut or `kill -9`
-interrupts, it names a state that is whole. Everything in it has a digest: see `digests.py`.
+interrupts, it names a state that is whole. Everything in it has a digest: see `digests.py`; that
+none of its commits is gone: see `commits.py`.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from . import digests
+from . import commits, digests
 from .database import StoreError, damaged, explained
 from .fields import conforms
 from .resuming import Resuming
@@ -84,6 +85,11 @@ class Store(Resuming):
         query = "SELECT max(record) FROM series WHERE training = ?"
         ((last,),) = self._typed(query, int | None, about=training)
         return 0 if last is None else last + 1
+
+    def record_counts(self) -> dict[str, int]:
+        """How many records are kept of everything that has any, by name."""
+        query = "SELECT training, max(record) + 1 FROM series GROUP BY training"
+        return dict(self._typed(query, str, int))
 
     def series(self, training: str) -> dict[tuple[str, str], dict[int, float]]:
         """By process and quantity, the value at every record."""
@@ -194,6 +200,10 @@ class Store(Resuming):
         ((file, digest),) = self._rows(query, training, record)
         return read_state(self.folder / STATES / file, digest, like)
 
+    def state_files(self) -> list[tuple[str, str]]:
+        """The training and the file of every state that is named."""
+        return self._typed("SELECT training, file FROM states", str, str)
+
     def go_back(self, training: str, record: int) -> None:
         """Forgets what came after a record."""
         with self.transaction("states"):
@@ -241,6 +251,9 @@ class Store(Resuming):
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             digests.seal_tables(self._connection, *tables)
+            number = commits.count_one(self._connection)
+        with explained(self.folder):
+            commits.note(self.folder, number)
 
 
 def plain_name(name: str) -> str:
