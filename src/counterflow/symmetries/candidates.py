@@ -146,6 +146,30 @@ def joint_scalings(
     return {powers: residual for powers, residual in found.items() if residual <= tolerance}
 
 
+def without_leaving_out(
+    table: Table, scalings: dict[Powers, float], tolerance: float
+) -> dict[Powers, float]:
+    """The joint scalings without those that are another one but for a small part of it.
+
+    To leave out a part that is small beside the rest does little harm, and makes no new symmetry.
+    It is one if the part by itself is one, too, within the tolerance.
+    """
+    both_signs = [
+        frozenset((column, sign * power) for column, power in powers)
+        for powers in scalings
+        for sign in (1, -1)
+    ]
+
+    def leaves_out(powers: Powers) -> bool:
+        parts = frozenset(powers)
+        return any(
+            parts < whole and _joint_residual(table, tuple(whole - parts)) > tolerance
+            for whole in both_signs
+        )
+
+    return {powers: r for powers, r in scalings.items() if not leaves_out(powers)}
+
+
 def _dependences(matrix: np.ndarray, order: list[int], tolerance: float) -> list[np.ndarray]:
     """For every column that depends on those before it, the coefficients that make zero."""
     independent: list[int] = []
@@ -185,7 +209,7 @@ def _as_powers(
     largest = int(np.argmax(np.abs(coefficients)))
     noise = np.abs(coefficients) <= 10 * tolerance * abs(coefficients[largest])
     powers = (coefficients / units) / (coefficients[largest] / units[largest])
-    present = np.abs(np.abs(powers) - 1) <= 1e-3
+    present = np.abs(np.abs(powers) - 1) <= max(1e-3, 10 * tolerance)
     if np.any(~present & ~noise):
         return None
     chosen = np.flatnonzero(present)

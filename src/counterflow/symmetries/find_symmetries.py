@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -16,12 +17,14 @@ from ..problem.tree import distance, is_finite, norm, rounding_of
 from .candidates import (
     Column,
     Powers,
+    Table,
     joint_scalings,
     measure,
     random_points,
     translations,
+    without_leaving_out,
 )
-from .requirements import exactness
+from .requirements import REFUSED, exactness
 from .rescale import Rescale
 from .scale import Scale
 from .selection import spellings
@@ -30,16 +33,19 @@ from .translation import Translation
 
 # More points than leaves, so that no dependence is an accident of too few.
 _SPARE_POINTS = 4
+# Of what a product of unrelated vectors is by chance: far below is no chance.
+_BELOW_CHANCE = 0.1
 
 
 @dataclass(frozen=True)
 class FoundSymmetry:
-    """A symmetry that holds.
+    """A symmetry that holds, or nearly does.
 
     Attributes:
         symmetry: The symmetry.
         units: How many there are of it, one per unit.
-        residual: The largest `|G·∇f|` over what it could be, `‖G_A‖‖∇_A f‖`, at random points.
+        residual: The largest `|G·∇f|` over what it could be, `‖G_A‖‖∇_A f‖`, at random points; of
+            one that nearly holds also `Symmetry.residual` of a finite transformation.
     """
 
     symmetry: Symmetry
@@ -56,12 +62,15 @@ class FoundSymmetries:
         unused: The paths of leaves on which the loss does not depend.
         tolerance: The largest residual allowed.
         gradient_evaluations: What it cost, a loss counted as a gradient.
+        nearly: What holds nearly, with a residual above the tolerance and at most 1e-2, as a
+            scaling before a normalization with an ε; not among the symmetries.
     """
 
     found: tuple[FoundSymmetry, ...]
     unused: tuple[str, ...]
     tolerance: float
     gradient_evaluations: int
+    nearly: tuple[FoundSymmetry, ...] = ()
 
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:
@@ -75,13 +84,16 @@ class FoundSymmetries:
         return len(self.found)
 
     def __repr__(self) -> str:
-        shown = [repr(symmetry) for symmetry in self]
-        width = max([len("symmetry"), *map(len, shown)])
-        rows = [f"{'symmetry':<{width}}  units  residual"] if shown else []
-        for text, item in zip(shown, self.found, strict=True):
-            rows.append(f"{text:<{width}}  {item.units:>5}  {item.residual:>8.1e}")
-        if not shown:
+        shown = [(repr(item.symmetry), item) for item in self.found]
+        shown += [(f"nearly {item.symmetry!r}", item) for item in self.nearly]
+        rows = []
+        if not self.found:
             rows.append(f"no symmetry within the tolerance {self.tolerance:g}")
+        if shown:
+            width = max([len("symmetry"), *(len(text) for text, _ in shown)])
+            rows.append(f"{'symmetry':<{width}}  units  residual")
+            for text, item in shown:
+                rows.append(f"{text:<{width}}  {item.units:>5}  {item.residual:>8.1e}")
         if self.unused:
             rows.append(f"the loss does not depend on {', '.join(map(repr, self.unused))}")
         return "\n".join(rows)
@@ -99,11 +111,15 @@ def find_symmetries(
     also invariant as a whole, and is listed once; what follows from several taken together may be
     listed beside them.
 
+    What holds only nearly is found from the same gradients, confirmed one by one, and kept apart,
+    in `nearly`: what is off by no more than 1e-2, and by far less than unrelated vectors of as many
+    entries would be by chance.
+
     Args:
         problem: The problem; its weight decay, which breaks all of them, is left out.
         params: Params of the shapes and sizes in question; their values matter little.
         tolerance: The largest residual allowed, by default 1e-6, or 1e-3 in single precision. An ε
-            inside a normalization breaks the invariance by about ε over the variance.
+            inside a normalization breaks the invariance by about ε over the variance: see `nearly`.
         seed: The seed of the random points.
 
     Example:
@@ -134,28 +150,52 @@ def find_symmetries(
     vanishing = table.unused(rounding_of(params))
     unused = {leaf for leaf in vanishing if _is_unused(leaf, problem, elsewhere, far)}
     columns = _columns(shapes, unused)
-    candidates: list[FoundSymmetry] = []
 
-    def consider(symmetry: Symmetry, residual: float) -> None:
-        units = int(np.size(symmetry.identity(params)))
-        candidates.append(FoundSymmetry(symmetry, units, residual))
+    def described(seen: dict[Symmetry, float]) -> list[FoundSymmetry]:
+        units = {symmetry: int(np.size(symmetry.identity(params))) for symmetry in seen}
+        return [FoundSymmetry(symmetry, units[symmetry], seen[symmetry]) for symmetry in seen]
 
-    everything = [column for group in columns.values() for column in group]
-    for (leaf, axis), residual in _finest(translations(table, everything, tolerance)).items():
-        consider(Translation(names[leaf], axis), residual)
-    scalings: dict[Powers, float] = {}
-    for group in columns.values():
-        biases = {column for column in group if len(shapes[column[0]]) < 2}
-        scalings |= joint_scalings(table, group, biases, tolerance)
-    for powers, residual in _without_implied(scalings).items():
-        consider(_as_symmetry(powers, names), residual)
-    found, trials = _confirmed(candidates, problem, elsewhere, tolerance, seed)
+    # The same measurements, looked at with one tolerance after the other.
+    exact, *loose = [
+        {Translation(names[leaf], axis): residual for (leaf, axis), residual in shifts.items()}
+        | {_as_symmetry(powers, names): residual for powers, residual in scalings.items()}
+        for shifts, scalings in _looks(table, columns, shapes, tolerance)
+    ]
+    found, trials = _confirmed(described(exact), problem, elsewhere, tolerance, seed)
+    holding = {item.symmetry for item in found}
+    others = {one: loose[-1][one] for one in loose[-1] if one not in holding} if loose else {}
+    nearly, further = _nearly(described(others), problem, elsewhere, seed)
     return FoundSymmetries(
         found=tuple(sorted(found, key=_kind)),
         unused=tuple(names[leaf] for leaf in sorted(unused)),
         tolerance=float(tolerance),
-        gradient_evaluations=count + 1 + 2 * trials + 2 * len(vanishing),
+        gradient_evaluations=count + 1 + 2 * (trials + further) + 2 * len(vanishing),
+        nearly=tuple(sorted(nearly, key=_kind)),
     )
+
+
+def _looks(
+    table: Table,
+    columns: dict[Any, list[Column]],
+    shapes: list[tuple[int, ...]],
+    tolerance: float,
+) -> Iterator[tuple[dict[Column, float], dict[Powers, float]]]:
+    """The translations and joint scalings that are seen with the tolerance, and then with more.
+
+    Up to the largest that is of use. What is seen with a smaller one stays.
+    """
+    everything = [column for group in columns.values() for column in group]
+    scalings: dict[Powers, float] = {}
+    while True:
+        for group in columns.values():
+            biases = {column for column in group if len(shapes[column[0]]) < 2}
+            scalings |= joint_scalings(table, group, biases, tolerance)
+        scalings = without_leaving_out(table, scalings, tolerance)
+        yield _finest(translations(table, everything, tolerance)), _without_implied(scalings)
+        if tolerance >= REFUSED:
+            return
+        # The less a symmetry is off, the clearer it is which leaves take part.
+        tolerance = 100 * tolerance if 1000 * tolerance < REFUSED else REFUSED
 
 
 def _confirmed(
@@ -178,6 +218,37 @@ def _confirmed(
     trials = [trial_residual(item.symmetry, problem, params, random) for item in candidates]
     kept = [c for c, trial in zip(candidates, trials, strict=True) if trial <= tolerance]
     return kept, 1 + len(candidates)
+
+
+def _nearly(
+    candidates: list[FoundSymmetry], problem: Problem, params: PyTree, seed: int
+) -> tuple[list[FoundSymmetry], int]:
+    """The candidates that a finite transformation of each says hold nearly, and how many it took.
+
+    Each by itself: among many, one that does not hold would be lost to sight.
+    """
+    random = np.random.default_rng(seed)
+    kept: list[FoundSymmetry] = []
+    trials = 0
+    for item in candidates:
+        limit = _limit(item, params)
+        if item.residual <= limit:
+            trials += 1
+            trial = trial_residual(item.symmetry, problem, params, random)
+            residual = float(np.max([item.residual, trial]))  # not a number if the trial is not
+            kept += [replace(item, residual=residual)] if residual <= limit else []
+    return kept, trials
+
+
+def _limit(item: FoundSymmetry, params: PyTree) -> float:
+    """The residual up to which a symmetry is taken to hold nearly.
+
+    Vectors of n entries that have nothing to do with each other have a product of `n^(-1/2)` of
+    what it could be: large leaves seem symmetric if that is not kept in mind.
+    """
+    moved = jax.tree.map(lambda leaf: leaf != 0, item.symmetry.generator(params))
+    entries = sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(moved))
+    return min(REFUSED, _BELOW_CHANCE * (entries / item.units) ** -0.5)
 
 
 def _is_unused(leaf: int, problem: Problem, params: PyTree, far: PyTree) -> bool:

@@ -12,7 +12,7 @@ from .symmetry import Symmetry
 from .translation import Translation
 
 # Above this residual a transformation is no symmetry, not even an approximate one.
-_REFUSED = 1e-2
+REFUSED = 1e-2
 
 
 def require_symmetry(symmetry: Any, problem: Problem, params: PyTree) -> None:
@@ -36,10 +36,10 @@ def require_symmetry(symmetry: Any, problem: Problem, params: PyTree) -> None:
             f"{off:.2g} relatively: give the α that changes nothing"
         )
     residual = symmetry.residual(problem, params)
-    if not residual <= _REFUSED:
+    if not residual <= REFUSED:
         raise ValueError(
             f"{symmetry!r} must leave the loss unchanged, but its residual is {residual:.2g}, "
-            f"above {_REFUSED:g}: `find_symmetries` lists what does"
+            f"above {REFUSED:g}: `find_symmetries` lists what does"
         )
     if residual > exactness(params):
         warnings.warn(
@@ -48,7 +48,7 @@ def require_symmetry(symmetry: Any, problem: Problem, params: PyTree) -> None:
             stacklevel=3,
         )
     assumption = symmetry.assumption(problem, params)
-    if not assumption <= _REFUSED:
+    if not assumption <= REFUSED:
         raise ValueError(
             f"the generator of {symmetry!r} must satisfy θ·((∇f·∇)G) = 0, the assumption of "
             f"Theorem B.1, but relative to ‖θ‖‖∇f‖ it is {assumption:.2g}: the conservation law "
