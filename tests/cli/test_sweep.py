@@ -104,6 +104,31 @@ def test_a_run_killed_before_its_report_was_written_gets_one(done, files, capsys
     assert "not finished" not in capsys.readouterr().out
 
 
+def test_a_quiet_sweep_prints_only_how_it_ended(done, files, capsys):
+    place, runs = done
+    said = {}
+    for quiet in ([], ["--quiet"]):
+        assert main(["sweep", str(files / "sweep.toml"), "--folder", str(runs), *quiet]) == 1
+        said[bool(quiet)] = capsys.readouterr().out.splitlines()
+    assert said[True][-1] == f"report: {place / 'report.html'}"
+    assert said[True][0].startswith("3 runs: 2 finished before, 1 failed")
+    planned = len(said[False]) - len(said[True])
+    assert planned > 0
+    assert said[False][planned:] == said[True]
+
+
+def test_the_data_of_a_sweep_are_those_in_its_data_dir(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "images.toml"
+    file.write_text('experiments = ["table1"]\n[settings]\ndata = "mnist"\n[grid]\nseed = [1, 2]\n')
+    folders = ["--folder", str(tmp_path / "runs"), "--data-dir", str(tmp_path / "data")]
+    assert main(["sweep", str(file), *folders, "--quiet"]) == 1
+    said = "".join(capsys.readouterr().out.splitlines())
+    # Nothing is downloaded: the files are looked for there, for all runs.
+    assert "2 runs: 2 failed" in said
+    assert said.count(str(tmp_path / "data")) >= 2
+
+
 # --- the report -----------------------------------------------------------------------------------
 
 

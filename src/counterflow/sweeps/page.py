@@ -134,7 +134,7 @@ def _header(sweep: Sweep, title: str, told: Mapping[str, _Told]) -> str:
     claims = [claim for one in told.values() for claim in one.claims]
     done = sum(one.finished for one in told.values())
     evaluations = sum(one.cost[0] for one in told.values())
-    seconds = sum(one.cost[1] for one in told.values())
+    seconds = sum((one.cost[1] for one in told.values()), 0.0)
     *others, final = map(symbol, sweep.fields)
     fields = f"{', '.join(others)} and {final}" if others else final
     count = len(sweep.swept)
