@@ -2,9 +2,11 @@
 
 import gzip
 import hashlib
+import os
 import re
 import socket
 import struct
+import sys
 from pathlib import Path
 
 import jax
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from command_line import TINY, assert_same_series, reproduce
-from counterflow.cli import main
+from counterflow.cli import main, processes
 from counterflow.data import mnist as mnist_module
 from counterflow.data.digits import digits
 from counterflow.data.mnist import File, Source
@@ -20,18 +22,21 @@ from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 from counterflow.runs.run import open_run
 
 PROVED = set()
-# What needs several processes, or Ray, is shown where these are started.
+# What needs several processes, or Ray, is shown where these are started, by the test named.
 ELSEWHERE = {
-    "reproduce --processes": "cluster/test_reproduce.py",
-    "reproduce --patience": "cluster/test_reproduce.py",
-    "run --processes": "cluster/test_processes.py",
-    "run --patience": "cluster/test_processes.py",
-    "sweep --ray": "cluster/test_sweep.py",
-    "sweep --cpus": "cluster/test_sweep.py",
-    "sweep --retries": "cluster/test_sweep.py",
-    "sweep --folder": "cluster/test_sweep.py",
-    "sweep --quiet": "cluster/test_sweep.py",
-    "sweep --data-dir": "cli/test_sweep.py",
+    "reproduce --processes": "cluster/test_reproduce.py::"
+    "test_two_processes_find_what_one_finds_where_the_samples_cannot_be_shared",
+    "run --processes": "cluster/test_processes.py::"
+    "test_one_process_writes_and_notes_how_many_there_were",
+    "run --patience": "cluster/test_processes.py::"
+    "test_one_that_dies_or_hangs_ends_the_others_and_the_run_goes_on",
+    "sweep --ray": "cluster/test_sweep.py::test_an_address_without_a_cluster_is_named",
+    "sweep --cpus": "cluster/test_sweep.py::test_more_processors_than_there_are_is_refused",
+    "sweep --retries": "cluster/test_sweep.py::"
+    "test_without_retries_a_killed_worker_is_a_failure_that_is_listed",
+    "sweep --folder": "cli/test_sweep.py::test_the_same_command_again_finds_everything",
+    "sweep --quiet": "cli/test_sweep.py::test_a_quiet_sweep_prints_only_how_it_ended",
+    "sweep --data-dir": "cli/test_sweep.py::test_the_data_of_a_sweep_are_those_in_its_data_dir",
 }
 
 
@@ -59,9 +64,11 @@ def test_every_option_in_help_is_tested_here(capsys):
         if name != "--help"
     }
     assert shown == PROVED | ELSEWHERE.keys()
-    for option, file in ELSEWHERE.items():
-        test = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
-        assert f'"{option.split()[1]}"' in test, option
+    for option, place in ELSEWHERE.items():
+        file, _, test = place.partition("::")
+        text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in text, option
+        assert f'"{option.split()[1]}"' in text, option
 
 
 # --- the runs that options are compared with ---------------------------------------------------
@@ -375,6 +382,27 @@ def test_quiet_prints_only_verdicts_and_where_the_report_is(tmp_path, capsys):
             assert re.fullmatch(r"\[1/2\] symmetries: done in \d+ s", progress[1])
             assert progress[2] == f"[2/2] {MIDDLE}"
             assert re.fullmatch(rf"\[2/2\] {MIDDLE}: done in \d+ s", progress[3])
+
+
+@effect_of("reproduce --patience")
+def test_patience_is_how_long_jax_waits_for_an_answer(figure2, monkeypatch):
+    """One of two processes, without the other: what it asks of JAX, which does the waiting."""
+    asked = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **named: asked.update(named))
+    monkeypatch.setattr(processes, "_end_with_the_parent", lambda pipe: None)
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    monkeypatch.setenv(processes.ADDRESS, "127.0.0.1:1")
+    monkeypatch.setenv(processes.NUMBER, "0")
+    for patience in ("7", "8"):
+        printed = [os.open(os.devnull, os.O_WRONLY) for _ in range(2)]
+        monkeypatch.setenv(processes.DESCRIPTORS, " ".join(map(str, (0, *printed))))
+        options = ["--quiet", "--processes", "2", "--patience", patience]
+        again = reproduce(figure2.folder.parent, "figure2", *TINY, *options)
+        sys.stdout.close()
+        sys.stderr.close()
+        assert again.folder == figure2.folder
+        assert asked["heartbeat_timeout_seconds"] == int(patience)
 
 
 @effect_of("export --folder")
