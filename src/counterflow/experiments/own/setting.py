@@ -71,10 +71,11 @@ class OwnSetting(Setting):
         return self.problem, self.params
 
     def observables(self, params: PyTree) -> dict[str, float]:
-        """The charges of the symmetric layers, each summed over its units."""
+        """The charges of the symmetric and nearly symmetric layers, each summed over its units."""
+        known = self.symmetries
         return {
-            charge_name(repr(symmetry)): float(_charge(symmetry, params))
-            for symmetry in self.symmetries
+            charge_name(repr(item.symmetry)): float(_charge(item.symmetry, params))
+            for item in known.found + known.nearly
         }
 
 
