@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import counterflow as cf
 from command_line import MODEL
 from counterflow.cli import main
 from counterflow.cli.models import load_model
+from counterflow.experiments.own import charges as own_charges
 from counterflow.experiments.registry import OWN
 from counterflow.runs.run import open_run
 
@@ -83,6 +85,27 @@ def test_the_charge_of_the_symmetry_that_was_found_is_followed(done):
     assert name.startswith("charge of Rescale('first', 'second'")
     balance = jnp.sum(params["first"] ** 2) - jnp.sum(params["second"] ** 2)
     assert abs(series[0]) == pytest.approx(float(balance))
+
+
+def test_how_far_its_charge_is_from_descents_is_drawn_where_it_is_more_than_rounding(done):
+    run, _, _ = done
+    charge, gap = own_charges.EXPERIMENT.finding(run).panels
+    descent, *flows = charge.curves
+    assert (charge.y_scale, gap.y_scale) == ("linear", "log")
+    for flow, distance in zip(flows, gap.curves, strict=True):
+        np.testing.assert_array_equal(distance.y, np.abs(flow.y - descent.y))
+    assert gap.curves[1].y.max() < gap.curves[0].y.max() / 2
+    # As of a layer of zeros that stays one: what differs is rounding, and nothing to compare.
+    ((name, known),) = run.trainings.items()
+    noise = {
+        key: 1e-17 * np.cos(np.arange(len(values)) + index)
+        for index, (key, values) in enumerate(known.series.items())
+        if key[1].startswith("charge of ")
+    }
+    known = replace(known, series={**known.series, **noise})
+    found = own_charges.EXPERIMENT.finding(replace(run, trainings={name: known}))
+    assert len(found.panels) == 1
+    assert found.holds
 
 
 def test_the_same_command_finds_its_run_and_another_file_makes_another(done, capsys):
