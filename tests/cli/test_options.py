@@ -374,7 +374,9 @@ def test_quiet_prints_only_verdicts_and_where_the_report_is(tmp_path, capsys):
         ]
         compiled = [line for line in lines if re.match(r"compiled \d+ programs in \d+ s", line)]
         assert len(compiled) == (not quiet)
-        assert len(lines) == len(progress) + len(compiled) + len(table) + 3
+        checked = [line for line in lines if line.startswith("the hidden layer is scale-inv")]
+        assert len(checked) == (not quiet)
+        assert len(lines) == len(progress) + len(compiled) + len(checked) + len(table) + 3
         if quiet:
             assert progress == []
         else:
@@ -478,7 +480,7 @@ def test_the_orders_and_the_method_of_a_run_are_those_of_its_flows(own, usual):
 def test_tolerances_are_those_of_bounds_and_of_flows(own, usual):
     changed = own(tolerance="0.03", rtol="1e-3")
     bounds = [
-        run.results["learning-rate bounds"]["propagated"]["learning_rate"]
+        run.results["propagated bound"]["learning_rate"]
         for run in (usual, changed)
     ]
     assert bounds[1] > 1.3 * bounds[0]

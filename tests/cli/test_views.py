@@ -73,6 +73,32 @@ def test_plain_lines_say_what_is_begun_and_done_and_now_and_then_how_far(clock):
     ]
 
 
+def test_work_that_takes_long_says_how_far_it_is(clock):
+    file, console = written()
+    view = PlainView(console)
+    view.planned([], ["equilibrium"])
+    view.started("equilibrium")
+    clock[0] += 12
+    view.progressed(1, 4, "")
+    clock[0] += 5
+    view.progressed(2, 4, "")  # too soon for another line
+    clock[0] += 5
+    view.progressed(3, 4, "")
+    clock[0] += 20
+    view.progressed(0, 0, "learning rate 2 tried, 0.1")
+    assert file.getvalue().splitlines()[1:] == [
+        "    part 1 of 4, no estimate yet",
+        "    part 3 of 4, about 5 s left",
+        "    learning rate 2 tried, 0.1",
+    ]
+    view = LiveView(written(terminal=True)[1])
+    view.planned([], ["equilibrium"])
+    with view:
+        view.started("equilibrium")
+        view.progressed(1, 4, "")
+        assert drawn(view).strip() == "[1/1] equilibrium: part 1 of 4, no estimate yet"
+
+
 def test_the_live_table_shows_every_process(clock):
     file, console = written(terminal=True)
     view = LiveView(console)

@@ -38,9 +38,16 @@ class PlainView(Watcher):
         took = duration(time.perf_counter() - self._since)
         say(self.console, f"[{self.done}/{self.todo}] {what}: done in {took}")
 
+    def progressed(self, done: int, total: int, words: str) -> None:
+        now = time.perf_counter()
+        told = self._pace.progress(done, total, words, now)
+        if now - self._spoke >= _INTERVAL:
+            self._spoke = now
+            say(self.console, f"    {told}")
+
     def recorded(self, update: Update) -> None:
         now = time.perf_counter()
-        remaining = self._pace.remaining(update, now)
+        remaining = self._pace.remaining(update.done, update.total, now)
         if now - self._spoke < _INTERVAL:
             return
         self._spoke = now
@@ -89,6 +96,9 @@ class LiveView(Watcher):
         took = duration(time.perf_counter() - self._since)
         say(self._live.console, f"[{self.done}/{self.todo}] {what}: done in {took}")
 
+    def progressed(self, done: int, total: int, words: str) -> None:
+        self._draw(self._pace.progress(done, total, words, time.perf_counter()))
+
     def recorded(self, update: Update) -> None:
         self._update = update
         self._draw()
@@ -96,17 +106,17 @@ class LiveView(Watcher):
     def said(self, message: str) -> None:
         say(self._live.console, message)
 
-    def _draw(self) -> None:
+    def _draw(self, doing: str = "compiling and computing") -> None:
         heading = printable(f"[{self.done + 1}/{self.todo}] {self._what}")
         update = self._update
         if update is None:
-            note = Text(f"{heading}: compiling and computing", style="bold")
+            note = Text(f"{heading}: {printable(doing)}", style="bold")
             self._live.update(note)
             return
         now = time.perf_counter()
         heading += (
             f": record {update.done} of {update.total}, "
-            f"{self._pace.remaining(update, now)} for this part"
+            f"{self._pace.remaining(update.done, update.total, now)} for this part"
         )
         self._live.update(Group(Text(heading, style="bold"), self._table(update, now)))
 
@@ -136,19 +146,22 @@ class LiveView(Watcher):
 
 
 class _Pace:
-    """How fast the records of a training come, the first aside: it takes the compilations too."""
+    """How fast records or parts come, the first aside: it takes the compilations too."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
 
-    def remaining(self, update: Update, now: float) -> str:
-        """How long the training will take, told at every record."""
+    def remaining(self, done: int, total: int, now: float) -> str:
+        """How long the rest will take, told at every record or part."""
         if self._first is None:
-            self._first = (update.done, now)
-        done, since = self._first
-        if update.done >= update.total:
+            self._first = (done, now)
+        first, since = self._first
+        if done >= total:
             return "done"
-        if update.done == done:
+        if done == first:
             return "no estimate yet"
-        left = (update.total - update.done) * (now - since) / (update.done - done)
-        return f"about {duration(left)} left"
+        return f"about {duration((total - done) * (now - since) / (done - first))} left"
+
+    def progress(self, done: int, total: int, words: str, now: float) -> str:
+        """How far a result is that takes long: in words, or by its parts."""
+        return words or f"part {done} of {total}, {self.remaining(done, total, now)}"

@@ -15,6 +15,7 @@ from ..runs.store import Store
 from ..runs.training import Stopped, Training, Update, train
 from .experiment import Experiment, Setting
 from .finding import Finding
+from .long_work import LongWork
 
 
 class Watcher:
@@ -29,6 +30,9 @@ class Watcher:
     def started(self, what: str) -> None:
         """A training or a result is going to be computed."""
 
+    def progressed(self, done: int, total: int, words: str) -> None:
+        """A result that takes long got further: by a part, or by what the words say."""
+
     def finished(self, what: str) -> None:
         """It is done."""
 
@@ -38,16 +42,16 @@ class Watcher:
 
 def needed(
     experiments: Sequence[Experiment], configuration: Any
-) -> tuple[dict[str, Training], dict[str, Callable[[Any], Any]]]:
+) -> tuple[dict[str, Training], dict[str, Callable[[Any, LongWork], Any]]]:
     """The trainings and the results that experiments need, by name, each once."""
     trainings = {
         training.name: training
         for experiment in experiments
         for training in experiment.trainings(configuration)
     }
-    results: dict[str, Callable[[Any], Any]] = {}
+    results: dict[str, Callable[[Any, LongWork], Any]] = {}
     for experiment in experiments:
-        results.update(experiment.results or {})
+        results |= experiment.computed
     return trainings, results
 
 
@@ -69,7 +73,7 @@ def carry_out(
         prepare: Makes what is trained, called only if something is to be computed.
         command: The command at work, to be noted.
         watcher: Hears how it is going.
-        stopping: Asked after each record and result; if true, `Stopped` is raised.
+        stopping: Asked after each record, result and part of one; if true, `Stopped` is raised.
 
     Returns:
         The run; of several processes that compute together, in the first one.
@@ -104,14 +108,16 @@ def carry_out(
 def _compute(
     store: Store | SharedStore,
     name: str,
-    compute: Callable[[Any], Any],
+    compute: Callable[[Any, LongWork], Any],
     setting: Setting,
     watcher: Watcher,
     stopping: Callable[[], bool],
 ) -> None:
     watcher.started(name)
     since = time.perf_counter()
-    store.add_result(name, compute(setting), time.perf_counter() - since)
+    work = LongWork(name, store, watcher.progressed, stopping, watcher.said)
+    found = compute(setting, work)
+    store.add_result(name, found, work.earlier + time.perf_counter() - since)
     watcher.finished(name)
     if stopping():
         raise Stopped
@@ -137,7 +143,7 @@ def is_complete(run: Run, experiment: Experiment) -> bool:
     """Whether a run has everything that an experiment needs."""
     wanted = {training.name for training in experiment.trainings(run.configuration)}
     there = {known.training.name for known in run.trainings.values() if known.finished}
-    return wanted <= there and set(experiment.results or {}) <= set(run.results)
+    return wanted <= there and set(experiment.computed) <= set(run.results)
 
 
 def findings(run: Run, experiments: Sequence[Experiment]) -> tuple[Finding, ...]:

@@ -39,6 +39,14 @@ class SharedStore(Resuming):
         """As `Store.results`."""
         return told(lambda: self._kept.results())
 
+    def series(self, training: str) -> dict[tuple[str, str], dict[int, float]]:
+        """As `Store.series`."""
+        # As lists: JSON has only texts for keys.
+        kept = told(
+            lambda: [(key, list(at.items())) for key, at in self._kept.series(training).items()]
+        )
+        return {tuple(key): dict(map(tuple, at)) for key, at in kept}
+
     def begin(self, training: str, settings: Any, steps: list[int]) -> None:
         """As `Store.begin`."""
         told(lambda: self._kept.begin(training, settings, steps))

@@ -231,10 +231,12 @@ class Store(Resuming):
         self.delete_other_states()
 
     def add_result(self, name: str, value: Any, seconds: float) -> None:
-        """Keeps a result that is not a series."""
-        with self.transaction("results"):
+        """Keeps a result that is not a series; states on the way to it are not needed any more."""
+        with self.transaction("results", "states"):
             row = (name, json.dumps(value), seconds)
             self._connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", row)
+            self._connection.execute("DELETE FROM states WHERE training = ?", (name,))
+        self.delete_other_states()
 
     def delete_other_states(self) -> None:
         """Deletes the states that the database does not name."""

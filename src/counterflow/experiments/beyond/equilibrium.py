@@ -1,24 +1,27 @@
 """A long run: does the scale-invariant layer settle, as Corollaries 5.1 and 5.2 have it?"""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ...runs.run import Run
 from ...solvers.trajectory import Status
-from ...symmetries.equilibrium import equilibrium
+from ...symmetries.equilibrium import Equilibrium, equilibrium
 from ...symmetries.fixed_point import equilibrium_angle
 from ...symmetries.scale import Scale
 from ..curves import STEP, scientific
 from ..experiment import Experiment
 from ..finding import Claim, Curve, Finding, Panel
+from ..long_work import LongWork
 from ..paper.setting import SCALE_INVARIANT, PaperSetting
 
 # Windows in each half of the run; the first half is for the start to be forgotten.
 _WINDOWS = 20
 
 
-def compute(setting: PaperSetting) -> dict[str, Any]:
+def compute(setting: PaperSetting, work: LongWork) -> dict[str, Any]:
     """Averages of a long run over windows of steps, and over its second half."""
     configuration = setting.configuration
     rate, decay = configuration.learning_rates[0], configuration.weight_decays[0]
@@ -26,29 +29,57 @@ def compute(setting: PaperSetting) -> dict[str, Any]:
     samples = min(configuration.long_samples, everything)
     problem, params = setting.problem(decay, configuration.seed, samples)
     half = max(configuration.long_steps // 2, 1)
-    halves = []
-    for _ in range(2):
-        layer = Scale(SCALE_INVARIANT)
-        halves.append(equilibrium(problem, layer, params, rate, half, windows=_WINDOWS))
-        params = halves[-1].params
-    first, second = halves
-    left, right = second.averaged_law
-    gradient_squared = second.gradient_deviation**2 + second.gradient_mean**2
+    ends = _window_ends(half)
+    lengths = np.diff(ends, prepend=0)
+
+    def window(index: int, params: PyTree) -> tuple[dict[str, float], PyTree]:
+        layer, count = Scale(SCALE_INVARIANT), int(lengths[index])
+        run = equilibrium(problem, layer, params, rate, count, windows=1)
+        if run.status != Status.COMPLETED:
+            return dict.fromkeys(_MEASURED, np.nan), params
+        return {name: float(measure(run)) for name, measure in _MEASURED.items()}, run.params
+
+    found = work.parts(len(ends), params, window)
+    second = {name: found[name][ends > half] for name in _MEASURED}
+    mean = {
+        name: float(np.average(values, weights=lengths[ends > half]))
+        for name, values in second.items()
+    }
+    broken = np.isnan(found["radius"])
     return {
         "learning_rate": rate,
         "weight_decay": decay,
         "samples": samples,
-        "status": str(second.status),
-        "steps": [*first.steps.tolist(), *(half + second.steps).tolist()],
-        "radius": [*first.radius_mean.tolist(), *second.radius_mean.tolist()],
-        "angle": [*first.angle_mean.tolist(), *second.angle_mean.tolist()],
-        "decayed": float(left),
-        "gained": float(right),
-        "drift": float(second.drift),
-        "mean_angle": float(second.angle),
-        "radius_fluctuation": _fluctuation(second.radius_mean, second.radius_squared),
-        "gradient_fluctuation": _fluctuation(second.gradient_mean, gradient_squared),
+        "status": str(Status.NON_FINITE if np.any(broken) else Status.COMPLETED),
+        "steps": ends.tolist(),
+        "radius": found["radius"].tolist(),
+        "angle": found["angle"].tolist(),
+        "decayed": (2 * decay - rate * decay**2) * mean["radius_squared"],
+        "gained": rate * mean["force_squared"],
+        "drift": mean["drift"],
+        "mean_angle": mean["angle"],
+        "radius_fluctuation": _fluctuation(second["radius"], second["radius_squared"]),
+        "gradient_fluctuation": _fluctuation(second["gradient"], second["gradient_squared"]),
     }
+
+
+#: What is measured in a window, each a mean over its steps, by name.
+_MEASURED: dict[str, Callable[[Equilibrium], Any]] = {
+    "radius": lambda run: run.radius_mean[0],
+    "radius_squared": lambda run: run.radius_squared[0],
+    "gradient": lambda run: run.gradient_mean[0],
+    "gradient_squared": lambda run: run.gradient_deviation[0] ** 2 + run.gradient_mean[0] ** 2,
+    "force_squared": lambda run: run.force_squared[0],
+    "angle": lambda run: run.angle_mean[0],
+    "drift": lambda run: run.drift,
+}
+
+
+def _window_ends(half: int) -> np.ndarray:
+    """The step at the end of each window, of two halves of so many steps."""
+    windows = min(_WINDOWS, half)
+    ends = np.rint(np.linspace(0, half, windows + 1)).astype(int)[1:]
+    return np.concatenate([ends, half + ends])
 
 
 def _fluctuation(means: np.ndarray, squares: np.ndarray) -> float:
@@ -118,4 +149,4 @@ def _finding(run: Run) -> Finding:
     )
 
 
-EXPERIMENT = Experiment("equilibrium", _finding, results={"equilibrium": compute})
+EXPERIMENT = Experiment("equilibrium", _finding, long_results={"equilibrium": compute})
