@@ -222,6 +222,25 @@ def test_bad_input_is_told(call, error, text):
         call()
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("averaged", [False, True], ids=["training mode", "eval mode"])
+def test_running_averages_of_linen_are_no_params(averaged, wrapped):
+    module = linen.BatchNorm(use_running_average=averaged, param_dtype=float)
+    apply = (lambda params, inputs: module.apply(params, inputs)) if wrapped else module.apply
+    problem = cf.Problem.from_model(apply, optax.l2_loss, (INPUTS, INPUTS), weight_decay=0.1)
+    with pytest.raises(ValueError, match=r"'batch_stats', which .* decay would change.*full batch"):
+        problem.gradient(module.init(jax.random.key(0), INPUTS))
+
+
+def test_a_layer_may_be_called_params():
+    problem = cf.Problem.from_model(
+        lambda params, inputs: inputs @ params["params"] + params["shift"],
+        optax.l2_loss,
+        (INPUTS, TARGETS),
+    )
+    assert problem.loss({"params": jnp.ones((4, 2)), "shift": jnp.ones((1, 2))}) > 0
+
+
 def test_without_flax_the_library_works_and_says_what_to_install():
     program = """
 import sys

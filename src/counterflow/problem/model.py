@@ -1,7 +1,8 @@
 """A model and its loss as one function of params and data, and what is constant in a model."""
 
 import hashlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ class ModelLoss:
         require_function(self.loss, "loss", "outputs, targets", "it must take the targets second")
 
     def __call__(self, params: PyTree, data: tuple[PyTree, PyTree]) -> Any:
+        _require_trainable(params, self.apply)
         inputs, targets = data
         outputs = self.apply(params, inputs)
         value = self.loss(outputs, targets)
@@ -45,6 +47,23 @@ class ModelLoss:
                 "give outputs and targets shapes that fit"
             )
         return jnp.mean(value)
+
+
+def _require_trainable(params: PyTree, apply: Callable[..., Any]) -> None:
+    """Raises if they hold what a module of Flax Linen keeps besides its params."""
+    if not isinstance(params, Mapping) or "params" not in params:
+        return
+    linen = sys.modules.get("flax.linen")  # without which no module is one of it
+    of_linen = linen is not None and isinstance(getattr(apply, "__self__", None), linen.Module)
+    others = [name for name in params if name != "params"]
+    if others and (of_linen or "batch_stats" in others):
+        raise ValueError(
+            "`params` must be what is trained alone, but besides 'params' there is "
+            f"{', '.join(map(repr, others))}, which descent and weight decay would change: take "
+            '`module.init(key, inputs)["params"]`, and for `apply` a function of them, `lambda '
+            'params, inputs: module.apply({"params": params}, inputs, mutable=["batch_stats"])[0]`,'
+            " where batch normalization has `use_running_average=False` and uses the full batch"
+        )
 
 
 @dataclass(frozen=True)
