@@ -17,17 +17,22 @@ QUANTITIES = {
 def processes_table(results: dict[str, Any]) -> str:
     """How far apart the series of several processes are from those of one."""
     rows = [
-        (str(run["processes"]), *(f"{run['apart'][name]:.0e}" for name in QUANTITIES), worst(run))
+        (
+            str(run["processes"]),
+            f"{run['seconds']:.0f} s",
+            *(f"{run['apart'][name]:.0e}" if run["processes"] > 1 else "" for name in QUANTITIES),
+            worst(run) if run["processes"] > 1 else "",
+        )
         for run in results["runs"]
-        if run["processes"] > 1
     ]
-    header = ["processes", *QUANTITIES.values(), "at most, of all series"]
+    header = ["processes", "took", *QUANTITIES.values(), "at most, of all series"]
     settings = " ".join(results["settings"])
     table = rows_of(" | ".join(header), rows)
     return (
-        f"{table}\n\nof `counterflow reproduce figure2 table1 {settings}`; "
-        "losses and charges relative to themselves, errors to the norm of the params that they are "
-        "differences of."
+        f"{table}\n\nof `counterflow reproduce figure2 table1 {settings}`; losses relative to "
+        "themselves, charges to the largest of their series, errors to the norm of the params that "
+        "they are differences of. All processes share the two cores of one machine, and each "
+        "compiles for itself: what they took shows what that costs, not what more machines gain."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import jax
 
-from ..runs.processes import is_first
+from ..runs.processes import is_first, same_everywhere
 from .working import CommandError
 
 #: How many processes compute together: so many on this machine, or those of a cluster.
@@ -59,6 +59,10 @@ def join(processes: Processes, patience: int) -> None:
             heartbeat_timeout_seconds=patience,
             coordinator_bind_address=address,
         )
+    # All are here now. For the first collective they must be, within half a minute, which on CPUs
+    # cannot be changed; for later ones, in which one waits for another that loads or compiles, half
+    # an hour (XLA's `--xla_cpu_collective_timeout_seconds`).
+    same_everywhere("")
     if not is_first():
         sys.stdout, sys.stderr = log
 

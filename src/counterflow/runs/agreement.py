@@ -11,8 +11,9 @@ _OWN_SIZE = ("loss", "flow_loss", "sharpness")
 def apart(run: Run, other: Run) -> dict[str, float]:
     """By quantity, the largest difference between the series of two runs, relative.
 
-    Losses and charges are relative to themselves. Errors and what predicts them are differences of
-    params, and relative to the norm of these: in an error of 1e-8, eight digits are rounding.
+    Losses are relative to themselves, charges, which decay, to the largest of their series. Errors
+    and what predicts them are differences of params, and relative to the norm of these: in an error
+    of 1e-8, eight digits are rounding.
     Differences between a flow and its coarser solution are left out: they are the solver's errors
     of an error. Where only one of the series is finite, they are infinitely far apart.
 
@@ -63,5 +64,5 @@ def _sizes(known: TrainingSeries, process: str, quantity: str) -> np.ndarray:
         return 1 / relative
     if quantity in ("error", "rounding") or quantity.endswith(("prediction", "uncertainty")):
         return error / relative
-    # A charge decays: of what it was.
+    # A charge decays: of the largest that it was.
     return np.full_like(values, np.nanmax(values, initial=0.0))
