@@ -1,8 +1,11 @@
 """The whole paper in one run: everything is computed once, found again, and gone on with."""
 
+import json
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,6 +305,59 @@ def test_what_decays_is_drawn_beside_the_exact_decay(name, run):
                 for curve in measured
             ]
             assert any(near)
+
+
+# --- what must hold ------------------------------------------------------------------------------
+
+STORED = Path(__file__).parents[2] / "docs" / "results" / "reproduce_digits_quick.json"
+# Of each figure of the paper, the claims that theory leaves no doubt about at these settings, as
+# patterns; each must be there. Others, as that the error explodes at η = 0.1, are questions.
+CLOSER = r"order 1.* is closer to descent than order 0"
+MUST_HOLD = {
+    "figure1": ["gradient flow ends in another valley than descent, the equation of motion in"],
+    "figure2": ["the propagated prediction is within 2η of the measured error"],
+    "figure3": [CLOSER, r"the error explodes at η = 1, beyond 2/sharpness"],
+    "figure4": [
+        CLOSER,
+        r"order 2.* is closer to descent than order 1",
+        "a smaller learning rate gives a smaller error",
+    ],
+    "figure5": [r"θ_⊥ of descent is \(1 − ηλ\)\^k", "θ_⊥ of descent decays faster than gradient"],
+    "figure6": ["‖θ_⊥‖ falls at every record", r"‖θ_⊥‖ is \(1 − ηλ\)\^k times that at the start"],
+    "table1": [
+        r"the measured rate is −log\(1 − ηλ\) to 1e-11",
+        "each order is closer than the one before",
+        r"the paper's column is −log\(1 − float32\(η\) λ\)",
+    ],
+    "figure7": ["descent never shrinks r² faster than weight decay alone"],
+    "figure8": ["the counter term reduces the gap of r² at every learning rate"],
+    "figure9": [r"the sum is \(1 − ηλ\)\^k times that at the start"],
+    "figure10": ["the counter term reduces the gap of the sum of weights at every learning rate"],
+    "figure11": [
+        CLOSER,
+        "a smaller learning rate gives a smaller error",
+        r"the error explodes at η = 1, beyond 2/sharpness",
+    ],
+    "figure12": ["the propagated prediction is within 2η of the measured error"],
+}
+
+
+@pytest.mark.parametrize("name", MUST_HOLD)
+def test_what_theory_says_of_a_figure_holds_in_the_committed_run(name):
+    claims = json.loads(STORED.read_text(encoding="utf-8"))["claims"]
+    for pattern in MUST_HOLD[name]:
+        about = [
+            claim
+            for claim in claims
+            if claim["experiment"] == name and re.match(pattern, claim["claim"])
+        ]
+        assert about, pattern
+        for claim in about:
+            assert claim["holds"], claim
+
+
+def test_every_figure_of_the_paper_has_something_that_must_hold():
+    assert set(MUST_HOLD) == {name for name in EXPERIMENTS if re.match("figure|table", name)}
 
 
 # --- verdicts on what ended early ---------------------------------------------------------------
