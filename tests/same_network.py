@@ -12,8 +12,12 @@ import numpy as np
 
 import counterflow as cf
 from counterflow.data.digits import digits
+from counterflow.experiments.analyse import analyse, prepared
+from counterflow.experiments.carry_out import Watcher, findings
+from counterflow.experiments.registry import OWN
 from counterflow.networks.normalized import normalize
 from counterflow.networks.paper_network import LAYERS, glorot_uniform
+from counterflow.runs.analysis import Analysis, digest_of
 
 EPSILON = 1e-8
 WIDTHS = (64, 12, 8, 10)
@@ -84,3 +88,17 @@ def assert_same(other, params, leaves, method="taylor"):
     assert np.all(np.max(expected.error, axis=1) > 1e-6)  # curves that are seen, not rounding
     np.testing.assert_allclose(curves.error, expected.error, rtol=1e-6, atol=1e-13)
     assert their_verdict == verdict
+
+
+def claims(problem, params, folder):
+    """What a small run by `counterflow run` finds: whether claims hold, and the verdict."""
+    settings = {"orders": (0, 1), "records": 2, "method": "orbit"}
+    digest = digest_of(problem, params)
+    asked = Analysis("same.py:problem", digest, WEIGHT_DECAY, 0.05, 4, **settings)
+    analysis, checks = prepared(asked, problem, params)
+    run = analyse(analysis, problem, params, checks, folder, "a command", Watcher(), lambda: False)
+    found = {one.name: one for one in findings(run, OWN)}
+    # Not what derivatives there are, which differs, and in any order, as names do.
+    held = {name: sorted(claim.holds for claim in one.claims) for name, one in found.items()}
+    del held["problem"]
+    return held, run.results["convergence"]["verdict"]

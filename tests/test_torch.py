@@ -92,7 +92,7 @@ def test_error_curves_and_verdict_are_those_of_jax(both):
     np.testing.assert_allclose(curves, expected, rtol=1e-5, atol=1e-12)
 
 
-def test_the_network_of_all_libraries_is_the_same_here():
+def test_the_network_of_all_libraries_is_the_same_here(tmp_path):
     start = same_network.weights()
     widths = same_network.WIDTHS
     module = nn.Sequential(
@@ -112,6 +112,9 @@ def test_the_network_of_all_libraries_is_the_same_here():
         return as_jax(params).values()
 
     same_network.assert_same(problem, params, leaves, method="orbit")
+    expected = same_network.claims(same_network.problem(), start, tmp_path / "jax")
+    assert {"symmetries", "errors", "learning_rates", "charges"} <= expected[0].keys()
+    assert same_network.claims(problem, params, tmp_path / "torch") == expected
 
 
 def test_symmetries_are_found(both):
