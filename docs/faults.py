@@ -19,8 +19,9 @@ def machine_line(stored: dict[str, Any]) -> str:
     versions = [f"{name} {where[name]}" for name in ("counterflow", "jax", "jaxlib", "sqlite")]
     dates = sorted({row["date"] for row in stored["rows"].values()})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    processors = {row.get("processor", where["processor"]): None for row in stored["rows"].values()}
     return (
-        f"{where['processor']}, {where['cores']} cores, {where['system']}; "
+        f"{' and '.join(processors)}, {where['cores']} cores, {where['system']}; "
         f"Python {where['python']}, {', '.join(versions)}; {when}. "
         f"{kills(stored)} processes were killed."
     )

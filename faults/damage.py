@@ -1,23 +1,23 @@
 """Files cut off and bits turned over: every damage is told, or changes nothing that is read.
 
-A state, the database and its log are damaged at random places, hundreds of times. Each time the run
-is read as `report` and `export` read it, and opened as the command that goes on opens it, up to the
-state that it would go on from.
+A state, the database, its log and the note of its commits are damaged at random places, hundreds of
+times. Each time the run is read as `report` and `export` read it, and opened as the command that
+goes on opens it, up to the state that it would go on from.
 """
 
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from common import CLEAR, RUN, UNCLEAR, Row, committed, contents, digest
+from common import CLEAR, RUN, UNCLEAR, Row, command, committed, contents, digest
 
 SAME, BEFORE = "read the same", "the state before was taken, with a note"
-EARLIER = "the last record was not there any more, and was computed again"
 SILENT = "used without a word"
 PAGE = 4096
 
@@ -46,24 +46,68 @@ def damaged_database(workshop, trials):
 
 
 def damaged_log(workshop, trials):
-    return _damaged(workshop, trials, "run.sqlite-wal", "`run.sqlite-wal`")
+    return _damaged(workshop, trials, "run.sqlite-wal", "`run.sqlite-wal`, of records", add_records)
 
 
-def _damaged(workshop, trials, pattern, where):
+def damaged_log_of_results(workshop, trials):
+    return _damaged(workshop, trials, "run.sqlite-wal", "`run.sqlite-wal`, of results", add_results)
+
+
+def damaged_note(workshop, trials):
+    return _damaged(workshop, trials, "commits", "`commits`")
+
+
+def _damaged(workshop, trials, pattern, where, prepare=None):
     row = Row("cut off, or a bit turned over", where, trials)
     place = workshop.half(workshop.folder())
+    if prepare is not None and workshop.server.start(prepare, str(place)).wait() != -signal.SIGKILL:
+        raise RuntimeError(f"{prepare.__name__} was not killed")
     row.committed = committed(workshop.look(place))
     found = workshop.server.call(damage, str(place), pattern, trials)
-    row.undetected = found.pop(SILENT, 0)
-    row.happened.update(found)
+    row.undetected = found["happened"].pop(SILENT, 0)
+    row.happened.update(found["happened"])
+    row.lost, row.series, row.wrong = (found[name] for name in ("lost", "series", "wrong"))
     return row
 
 
 # --- in a process of its own ----------------------------------------------------------------
 
 
+def add_records(place):
+    """Goes on with a run, and is killed when some more of its records are known to be kept.
+
+    Of one that was being kept, nobody can tell later whether its log has lost it.
+    """
+    from counterflow.runs.store import Store
+
+    keep, kept = Store.keep, []
+
+    def keep_or_end(self, *record):
+        keep(self, *record)
+        kept.append(record)
+        if len(kept) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Store.keep = keep_or_end
+    command([*RUN, "--folder", str(Path(place).parent)])
+
+
+def add_results(place):
+    """Keeps results in a run, the only ones in its log, and is killed."""
+    from counterflow.runs.opening import reading, writing
+
+    place = Path(place)
+    _without_log(place)
+    with closing(reading(place)) as store:
+        configuration = store.header("configuration")
+    with writing(place, configuration, "a command", print) as store:
+        for number in range(12):
+            store.add_result(f"result {number}", [number / 7] * 20 * (number % 4), 0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def damage(place, pattern, trials):
-    """How often what happened, in so many trials on copies of a run."""
+    """How often what happened, in so many trials on copies of a run, and what was lost or wrong."""
     import jax
 
     from counterflow.runs import opening
@@ -72,24 +116,28 @@ def damage(place, pattern, trials):
     # Neither is damaged, and both take their time.
     versions = opening.fingerprint()
     opening.commit, opening.fingerprint = lambda: "", lambda: versions
-    chance, happened = random.Random(pattern), Counter()
+    chance, happened, tally = random.Random(pattern), Counter(), Row("", "")
     with tempfile.TemporaryDirectory(dir=_in_memory()) as folder:
         whole, copy = Path(folder) / "whole", Path(folder) / "copy"
         shutil.copytree(place, whole, ignore=shutil.ignore_patterns("*-shm"))
         if pattern == "run.sqlite":
             _without_log(whole)
         shutil.copytree(whole, copy)
-        intact = Intact(copy, pattern.endswith("-wal"))
+        intact = Intact(copy)
         for trial in range(trials):
             shutil.rmtree(copy)
             shutil.copytree(whole, copy)
             path = chance.choice([path for path in sorted(copy.glob(pattern)) if _used(path)])
             how = _spoil(path, chance, trial)
-            verdict, told = intact.judge(copy)
+            verdict, told, read = intact.judge(copy)
             happened[verdict] += 1
+            if read is not None and not read["error"]:  # what is told is not lost unseen
+                tally.survived(intact.read, read)
+                tally.compare(read, intact.read)
             if verdict in (SILENT, UNCLEAR):
                 print(f"{path.name} {how}: {verdict}: {told}")
-    return happened
+    counts = {"lost": tally.lost, "series": tally.series, "wrong": tally.wrong}
+    return {"happened": happened} | counts
 
 
 class Intact:
@@ -97,15 +145,17 @@ class Intact:
 
     Args:
         place: The run.
-        earlier: Whether an earlier moment may be read, as of a log that is cut off.
+
+    Attributes:
+        read: What is read of it.
     """
 
-    def __init__(self, place, earlier):
+    def __init__(self, place):
         from safetensors.numpy import load_file
 
         from counterflow.runs.opening import reading
 
-        self._read, self._earlier = contents(place), earlier
+        self.read = contents(place)
         with closing(reading(place)) as store:
             self._configuration = store.header("configuration")
         arrays = load_file(next((place / "states").iterdir()))
@@ -116,7 +166,7 @@ class Intact:
         self._states.add(self._resume(place)[0])
 
     def judge(self, place):
-        """What came of a damage, and what was said."""
+        """What came of a damage, what was said, and what was read."""
         from counterflow.runs.database import StoreError
 
         told = ""
@@ -129,28 +179,16 @@ class Intact:
         except StoreError as error:
             state, noted = None, str(error)
         except Exception as error:
-            return UNCLEAR, f"going on: {error!r}"
+            return UNCLEAR, f"going on: {error!r}", read
         if read is None:
-            return UNCLEAR, told
-        same = read["error"] or read == self._read
-        if not same and not (self._earlier and self._is_earlier(read)):
-            return SILENT, f"reading: {_difference(self._read, read)}"
+            return UNCLEAR, told, read
+        if not read["error"] and read != self.read:
+            return SILENT, f"reading: {_difference(self.read, read)}", read
         if state is not None and state not in self._states:
-            return SILENT, f"going on from {state}, noted: {noted}"
-        if read["error"] or (state is None and same):
-            return CLEAR, noted
-        if same:
-            return BEFORE if noted else SAME, noted
-        if state is None:
-            return SILENT, f"reading an earlier moment, where going on is refused: {noted}"
-        return EARLIER, noted
-
-    def _is_earlier(self, read):
-        """Whether a reading is that of the run some records before, as a log cut off leaves it."""
-        kinds = ("records", "results", "sittings")
-        known = all(read[kind].items() <= self._read[kind].items() for kind in kinds)
-        first = list(self._read["records"])[: len(read["records"])]
-        return known and list(read["records"]) == first
+            return SILENT, f"going on from {state}, noted: {noted}", read
+        if read["error"] or state is None:
+            return CLEAR, noted, read
+        return BEFORE if noted else SAME, noted, read
 
     def _resume(self, place):
         """The record, and what the state and its ending are, that a run would go on from."""

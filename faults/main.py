@@ -45,6 +45,8 @@ FAULTS = {
     "states": (damage.damaged_states, 200),
     "database": (damage.damaged_database, 400),
     "log": (damage.damaged_log, 200),
+    "results": (damage.damaged_log_of_results, 200),
+    "commits": (damage.damaged_note, 100),
 }
 
 
@@ -62,11 +64,17 @@ def machine():
 
 
 def write(name, row):
-    """Writes the row of a fault, in the order in which they are listed, beside those known."""
+    """Writes the row of a fault, in the order in which they are listed, beside those known.
+
+    Each has its processor with it, for not all may be from the same machine.
+    """
     stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    rows = stored.get("rows", {}) | {name: row}
+    here, rows = machine(), stored.get("rows", {})
+    for known in rows.values():
+        known.setdefault("processor", stored["machine"]["processor"])
+    rows[name] = row | {"processor": here["processor"]}
     ordered = {known: rows[known] for known in FAULTS if known in rows}
-    text = json.dumps({"machine": machine(), "rows": ordered}, indent=1, ensure_ascii=False)
+    text = json.dumps({"machine": here, "rows": ordered}, indent=1, ensure_ascii=False)
     RESULTS.write_text(text + "\n", encoding="utf-8")
 
 
