@@ -3,19 +3,22 @@
     python benchmarks/monitor.py
 
 The paper's network on scikit-learn's digits, plain gradient descent as a Python loop over a
-compiled step, a `Monitor` with its defaults and all symmetries found. Every interval is run three
-times from the same params, without the monitor, with it, and without it again, the mean of which
-counts; within that with it, the seconds of the monitor itself are added up. Compilation comes
-before, in a monitor whose budget is not limited, which says what each part costs. Results:
-`benchmarks/results/monitor.json`.
+compiled step; and, where PyTorch is installed, a network with a batch normalization as a loop of
+PyTorch. Each with a `Monitor` with its defaults and all symmetries found. Every interval is run
+three times from the same params, without the monitor, with it, and without it again, the mean of
+which counts; within that with it, the seconds of the monitor itself are added up. How far the
+intervals are apart is stated as the least and the largest overhead of one. Compilation comes
+before, in a monitor whose budget is not limited, which says what each part costs. Results, the
+loop in JAX first: `benchmarks/results/monitor.json`.
 """
 
+import importlib.util
 import math
 import time
 
-from common import median_ratio, write
+from common import PACKAGES, median_ratio, write
 
-WIDTHS, LEARNING_RATE, WEIGHT_DECAY = (64, 32, 16, 10), 1e-2, 1e-3
+LEARNING_RATE, WEIGHT_DECAY = 1e-2, 1e-3
 EVERY, RECORDS = 1000, 10
 IDLE_CALLS = 100_000
 
@@ -27,79 +30,165 @@ def seconds_of(function):
     return result, time.perf_counter() - begin
 
 
-def main():
-    import jax
+class JaxLoop:
+    """The paper's network, and a step of descent in JAX."""
 
-    jax.config.update("jax_enable_x64", True)
-    import jax.numpy as jnp
+    name, widths = "JAX", (64, 32, 16, 10)
 
+    def __init__(self):
+        import jax
+        import jax.numpy as jnp
+
+        import counterflow as cf
+        from counterflow.data.digits import digits
+        from counterflow.networks.paper_network import cross_entropy, glorot_uniform
+
+        data = tuple(map(jnp.asarray, (digits().inputs, digits().targets)))
+        self.problem = cf.Problem(cross_entropy, data, weight_decay=WEIGHT_DECAY)
+        self.params = glorot_uniform(self.widths)
+        self.wait = lambda: jax.block_until_ready(self.params)
+
+        @jax.jit
+        def update(problem, params):
+            gradient = problem.gradient(params)
+            return jax.tree.map(lambda a, b: a - LEARNING_RATE * b, params, gradient)
+
+        self.update = update
+
+    def step(self):
+        self.params = self.update(self.problem, self.params)
+
+    def read(self):
+        return self.params
+
+    def save(self):
+        return self.params
+
+    def restore(self, saved):
+        self.params = saved
+
+
+class TorchLoop:
+    """A network with a batch normalization, and a step of descent in PyTorch."""
+
+    name, widths = "PyTorch", (64, 32, 10)
+
+    def __init__(self):
+        import torch
+        from torch import nn
+
+        import counterflow as cf
+        import counterflow.torch
+        from counterflow.data.digits import digits
+
+        pixels, hidden, classes = self.widths
+        self.inputs = torch.tensor(digits().inputs)
+        self.targets = torch.tensor(digits().targets).argmax(dim=1)
+        torch.manual_seed(0)
+        self.module = nn.Sequential(
+            nn.Linear(pixels, hidden, bias=False),
+            nn.BatchNorm1d(hidden, track_running_stats=False),
+            nn.Tanh(),
+            nn.Linear(hidden, classes),
+        ).double()
+        self.loss = nn.CrossEntropyLoss()
+        self.problem, _ = cf.torch.problem(
+            self.module, self.loss, self.inputs, self.targets, weight_decay=WEIGHT_DECAY
+        )
+        self.read = lambda: cf.torch.params(self.module)
+        self.optimizer = torch.optim.SGD(
+            self.module.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+
+    def step(self):
+        self.optimizer.zero_grad()
+        self.loss(self.module(self.inputs), self.targets).backward()
+        self.optimizer.step()
+
+    def wait(self):
+        pass  # nothing is left to do
+
+    def save(self):
+        return {name: part.clone() for name, part in self.module.state_dict().items()}
+
+    def restore(self, saved):
+        self.module.load_state_dict(saved)
+
+
+def interval(loop, start):
+    """The seconds of an interval from the start without a monitor."""
+    loop.restore(start)
+    begin = time.perf_counter()
+    for _ in range(EVERY):
+        loop.step()
+    loop.wait()
+    return time.perf_counter() - begin
+
+
+def watched_interval(loop, start, first, monitor):
+    """The seconds of everything from the start, and those of the monitor alone."""
+    loop.restore(start)
+    begin, inside = time.perf_counter(), 0.0
+    for step in range(first + 1, first + EVERY + 1):
+        loop.step()
+        if step % EVERY == 0:
+            loop.wait()  # what the loop left to do is not the monitor's
+        inside += seconds_of(lambda: monitor(step, loop.read))[1]  # noqa: B023
+    return time.perf_counter() - begin, inside
+
+
+def measured(loop):
+    """What a monitor costs in a loop."""
     import counterflow as cf
-    from counterflow.data.digits import digits
-    from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
-    data = tuple(map(jnp.asarray, (digits().inputs, digits().targets)))
-    problem = cf.Problem(cross_entropy, data, weight_decay=WEIGHT_DECAY)
-    start = glorot_uniform(WIDTHS)
-
-    @jax.jit
-    def update(problem, params):
-        gradient = problem.gradient(params)
-        return jax.tree.map(lambda a, b: a - LEARNING_RATE * b, params, gradient)
-
-    def interval(params):
-        for _ in range(EVERY):
-            params = update(problem, params)
-        return jax.block_until_ready(params)
-
-    def watched_interval(params, first, monitor):
-        """The params, the seconds of everything, and those of the monitor alone."""
-        begin, inside = time.perf_counter(), 0.0
-        for step in range(first + 1, first + EVERY + 1):
-            params = update(problem, params)
-            if step % EVERY == 0:
-                jax.block_until_ready(params)  # what the loop left to do is not the monitor's
-            inside += seconds_of(lambda: monitor(step, params))[1]  # noqa: B023
-        return params, time.perf_counter() - begin, inside
-
+    options = {"learning_rate": LEARNING_RATE, "every": EVERY, "symmetries": "find"}
+    beginning = loop.save()
+    loop.step()
     # Everything at every record: what compiles does so here, and each part has its price.
-    jax.block_until_ready(update(problem, start))
-    everything = cf.Monitor(problem, LEARNING_RATE, every=EVERY, symmetries="find", budget=math.inf)
-    params, parts = start, []
-    spent = 0
+    everything = cf.Monitor(loop.problem, **options, budget=math.inf)
+    parts, spent, at = [], 0, beginning
     for record in range(3):
-        _, seconds = seconds_of(lambda: everything(record * EVERY, params))  # noqa: B023
+        loop.restore(at)
+        _, seconds = seconds_of(lambda: everything(record * EVERY, loop.read))  # noqa: B023
         parts.append({"gradients": everything.gradient_evaluations - spent, "seconds": seconds})
         spent = everything.gradient_evaluations
-        params = interval(params)
+        interval(loop, at)
+        at = loop.save()
     compilation = sum(part["seconds"] for part in parts[:2])
-    print(f"the first two records, compilation included: {compilation:.1f} s", flush=True)
+    print(f"{loop.name}: two records, compilation included: {compilation:.1f} s", flush=True)
 
-    monitor = cf.Monitor(problem, LEARNING_RATE, every=EVERY, symmetries="find")
-    params = start
-    monitor(0, params)
+    loop.restore(beginning)
+    monitor = cf.Monitor(loop.problem, **options)
+    monitor(0, loop.read)
     seconds = {"without": [], "with": [], "inside": []}
+    at = beginning
     for record in range(RECORDS):
         first = record * EVERY
-        _, before = seconds_of(lambda: interval(params))  # noqa: B023
-        after_it, watched, inside = watched_interval(params, first, monitor)
-        _, after = seconds_of(lambda: interval(params))  # noqa: B023
-        params, alone = after_it, (before + after) / 2
+        before = interval(loop, at)
+        watched, inside = watched_interval(loop, at, first, monitor)
+        reached = loop.save()
+        alone = (before + interval(loop, at)) / 2
+        at = reached
         for name, value in (("without", alone), ("with", watched), ("inside", inside)):
             seconds[name].append(value)
         text = f"{alone:.2f} s, watched {watched:.2f} s, of which the monitor {inside:.2f} s"
         print(f"to step {first + EVERY}: {text}", flush=True)
-    idle = cf.Monitor(problem, LEARNING_RATE, every=10 * IDLE_CALLS)
-    _, idle_seconds = seconds_of(lambda: [idle(step + 1, params) for step in range(IDLE_CALLS)])
+    idle = cf.Monitor(loop.problem, LEARNING_RATE, every=10 * IDLE_CALLS)
+    _, idle_seconds = seconds_of(lambda: [idle(step + 1, loop.read) for step in range(IDLE_CALLS)])
     total = {name: sum(times) for name, times in seconds.items()}
+    pairs = zip(seconds["with"], seconds["without"], strict=True)
+    overheads = [watched / alone - 1 for watched, alone in pairs]
     result = {
+        "loop": loop.name,
         "every": EVERY,
         "records": RECORDS,
         "learning_rate": LEARNING_RATE,
-        "widths": WIDTHS,
+        "widths": loop.widths,
         "overhead_in_gradients": monitor.overhead,
         "overhead_in_seconds": total["inside"] / (total["with"] - total["inside"]),
         "overhead_with_and_without": total["with"] / total["without"] - 1,
         "median_of_intervals": median_ratio(seconds, "with", "without") - 1,
+        "least_and_largest_of_intervals": [min(overheads), max(overheads)],
         "predictions": sum("mismatch" in record for record in monitor.records.values()),
         "sharpnesses": sum("sharpness" in record for record in monitor.records.values()),
         "seconds": seconds,
@@ -109,7 +198,17 @@ def main():
     }
     for name in ("overhead_in_gradients", "overhead_in_seconds", "overhead_with_and_without"):
         print(f"{name}: {result[name]:.1%}")
-    write("monitor", [result])
+    print(f"of single intervals: {min(overheads):.1%} to {max(overheads):.1%}", flush=True)
+    return result
+
+
+def main():
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    has_torch = importlib.util.find_spec("torch") is not None
+    loops = (JaxLoop, TorchLoop) if has_torch else (JaxLoop,)
+    write("monitor", [measured(loop()) for loop in loops], (*PACKAGES, *["torch"][:has_torch]))
 
 
 if __name__ == "__main__":

@@ -134,6 +134,7 @@ def test_what_is_found_is_what_is_expected(name):
     found = cf.find_symmetries(cf.Problem(network.loss, data=arrays), network.params)
     assert set(found) == set(network.expected)
     assert found.unused == network.unused
+    assert found.nearly == ()
 
 
 def test_sharpness_is_the_largest_eigenvalue_along_both_paths(tmp_path):

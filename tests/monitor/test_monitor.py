@@ -1,6 +1,7 @@
 """The monitor: its numbers against closed forms, its costs, and that it never ends a training."""
 
 import math
+import re
 
 import equinox as eqx
 import jax
@@ -131,6 +132,31 @@ def test_symmetries_are_found_at_the_first_record():
     charges = np.array([1 + 0.25 - 1, 1 + 4 - 4])
     expected = np.sqrt(np.mean(charges**2))
     assert monitor.records[0]["in:out/charge"] == pytest.approx(expected, rel=1e-12)
+    assert monitor.notes == {}
+
+
+def test_what_an_epsilon_makes_nearly_symmetric_is_watched_and_told():
+    def nearly(params):
+        length = jnp.sqrt(params["a"] @ params["a"] + 1e-5)
+        return (params["a"][0] / length + params["b"]) ** 2
+
+    params = {"a": jnp.array([1.2, 1.6]), "b": jnp.array(1.0)}
+    monitor = Monitor(cf.Problem(nearly), 0.1, symmetries="find", budget=0)
+    monitor(0, params)
+    assert monitor.records[0]["a/effective_learning_rate"] == pytest.approx(0.1 / 4)
+    (item,) = cf.find_symmetries(cf.Problem(nearly), params).nearly
+    expected = f"nearly a symmetry: Scale('a'), residual {item.residual:.0e}"
+    assert monitor.notes == {0: expected}
+
+
+def test_of_symmetries_that_share_a_name_the_first_is_watched():
+    def loss(params):
+        return jnp.sum(jnp.sin(params - params[:1] - params[:, :1] + params[0, 0]))
+
+    monitor = Monitor(cf.Problem(loss), 0.1, symmetries="find", budget=0)
+    monitor(0, jnp.eye(3) + 0.5)
+    assert "params/charge" in monitor.records[0]
+    assert monitor.notes[0] == "not watched: Translation('', axis=1), another has its name"
 
 
 # --- what it costs --------------------------------------------------------------------------
@@ -144,6 +170,12 @@ def test_the_budget_is_kept_and_used():
     assert 3 <= len(predicted) < 20
     assert monitor.gradient_evaluations <= 1.1 * budget * 21 * every
     assert monitor.overhead == monitor.gradient_evaluations / (20 * every)
+    # That it waits is told once.
+    (step,) = monitor.notes
+    assert "mismatch" not in monitor.records[step]
+    waits = r"the prediction waits for its budget: it needs about (\d+) gradients, (\d+) are saved"
+    needed, saved = map(int, re.fullmatch(waits, monitor.notes[step]).groups())
+    assert needed > saved
 
 
 def test_without_a_budget_a_record_takes_three_gradients():
@@ -152,6 +184,7 @@ def test_without_a_budget_a_record_takes_three_gradients():
     assert monitor.gradient_evaluations == 3 * 4
     assert "local_error" in monitor.records[30]
     assert not {"sharpness", "mismatch"} & set(monitor.records[30])
+    assert monitor.notes == {}  # as it was asked for
 
 
 def test_everything_is_compiled_once():

@@ -31,6 +31,7 @@ from .quantities import (
     errors_of,
     look,
     named,
+    of_different_names,
 )
 from .requirements import require_budget, require_log, require_step, require_symmetries
 
@@ -52,8 +53,8 @@ class Monitor:
     Called at every step, it does nothing but at every n-th, where it records a flat dictionary of
     floats: loss, norms, `counter_term_ratio`, and, as far as its budget goes, the sharpness and the
     error of gradient flow since the last record, predicted and measured (docs/monitor.md lists
-    all). What is not in a record was not measured, and `notes` says why if something failed: a
-    monitor never ends a training, except by errors in how it is called.
+    all). What is not in a record was not measured, and `notes` says why if something failed or
+    waits: a monitor never ends a training, except by errors in how it is called.
 
     A record takes three gradients. The sharpness, some 5 to 20 products with the Hessian, and the
     prediction are made as often as the budget pays for them.
@@ -64,7 +65,7 @@ class Monitor:
         every: Records are made at steps that this divides.
         log: Called with the step and the dictionary of every record.
         symmetries: The layers to watch, such as `Scale("hidden", axis=1)`; or `"find"`, to have
-            `find_symmetries` look for them at the first record.
+            `find_symmetries` look for them at the first record, also for those that hold nearly.
         budget: How many gradients the monitor may spend for each step of the loop, on average.
             Sharpness and prediction wait until they can be paid for; `math.inf` has both at every
             record, 0 at none.
@@ -72,7 +73,8 @@ class Monitor:
 
     Attributes:
         records: What was recorded, by step.
-        notes: Why something could not be measured, by step.
+        notes: Why something was not measured, and what is only nearly symmetric, by step. What
+            waits for its budget is told once.
         gradient_evaluations: What it cost so far, a product with the Hessian counted as two.
 
     Example:
@@ -124,6 +126,7 @@ class Monitor:
         self._direction: np.ndarray | None = None
         self._sharpness_costs: float | None = None
         self._prediction_costs: float | None = None  # per step of the loop
+        self._waiting: set[str] = set()  # what was told to wait for its budget
 
     def __call__(self, step: Any, params: Any, learning_rate: Any = None) -> None:
         """Records where the loop stands if `step` is one to record, and does nothing else.
@@ -188,7 +191,7 @@ class Monitor:
             reasons.append("the params or the gradient are not finite: the loop has diverged")
             return values
         self._before = step, Sight(params, gradient)
-        values |= _attempt("the sharpness", lambda: self._sharpness(params, rate), reasons)
+        values |= _attempt("the sharpness", lambda: self._sharpness(params, rate, reasons), reasons)
         if before is None:
             return values
         if len(used) > 1:
@@ -199,9 +202,10 @@ class Monitor:
         if self._predict:
             size = errors["local_error"] / (values["params_norm"] or 1)
             curvature = max(values.get("sharpness", 0), curvature)
+            steps = step - before[0]
             errors |= _attempt(
                 "the prediction",
-                lambda: self._errors(before[1], params, step - before[0], rate, curvature, size),
+                lambda: self._errors(before[1], params, steps, rate, curvature, size, reasons),
                 reasons,
             )
         relative = {
@@ -211,13 +215,13 @@ class Monitor:
         }
         return values | errors | relative
 
-    def _sharpness(self, params: PyTree, rate: float) -> dict[str, float]:
+    def _sharpness(self, params: PyTree, rate: float, reasons: list[str]) -> dict[str, float]:
         if not self._problem.has_loss:  # a vector field's Jacobian is not symmetric
             return {}
         if self._sharpness_costs is None:
             size = sum(leaf.size for leaf in jax.tree.leaves(params))
             self._sharpness_costs = 2 * min(size, _FIRST_PRODUCTS)
-        if self._sharpness_costs > self._account:
+        if self._waits("the sharpness", self._sharpness_costs, reasons):
             return {}
         found = sharpness(self._problem, params, self._direction)
         self._sharpness_costs = 2 * found.products
@@ -228,7 +232,14 @@ class Monitor:
         return {"sharpness": found.value, "learning_rate_times_sharpness": rate * found.value}
 
     def _errors(
-        self, start: Sight, params: PyTree, steps: int, rate: float, curvature: float, size: float
+        self,
+        start: Sight,
+        params: PyTree,
+        steps: int,
+        rate: float,
+        curvature: float,
+        size: float,
+        reasons: list[str],
     ) -> dict[str, float]:
         """The errors of gradient flow, if they can be paid for.
 
@@ -239,12 +250,13 @@ class Monitor:
             rate: The learning rate of all of them.
             curvature: The sharpness, or less.
             size: The relative error to expect.
+            reasons: Where to say that they wait.
         """
         if self._prediction_costs is None:
             expected = _guess(curvature * rate * steps)
         else:
             expected = self._prediction_costs * steps
-        if expected > self._account:
+        if self._waits("the prediction", expected, reasons):
             return {}
         least = max(_RTOL_LEAST, 100 * rounding_of(params))
         rtol = float(np.clip(_RTOL_PER_ERROR * size, least, max(least, _RTOL_MOST)))
@@ -301,9 +313,30 @@ class Monitor:
         def search() -> dict[str, Any]:
             found = find_symmetries(self._problem, params)
             self._spend(found.gradient_evaluations)
-            return {"layers": named(found.symmetries)}
+            for item in found.nearly:
+                said = f"nearly a symmetry: {item.symmetry!r}, residual {item.residual:.0e}"
+                reasons.append(said)
+            every = [item.symmetry for item in found.found + found.nearly]
+            watched = of_different_names(every)
+            for symmetry in every:
+                if symmetry not in watched:
+                    reasons.append(f"not watched: {symmetry!r}, another has its name")
+            return {"layers": named(watched)}
 
         return _attempt("the search for symmetries", search, reasons).get("layers", ())
+
+    def _waits(self, what: str, gradients: float | int, reasons: list[str]) -> bool:
+        """Whether something cannot be paid for yet; the first time, that is said."""
+        if gradients <= self._account:
+            return False
+        # Without a budget, nothing is waited for.
+        if self.budget and what not in self._waiting:
+            self._waiting.add(what)
+            reasons.append(
+                f"{what} waits for its budget: it needs about {gradients:.0f} gradients, "
+                f"{max(self._account, 0):.0f} are saved"
+            )
+        return True
 
     def _spend(self, gradients: int) -> None:
         self.gradient_evaluations += gradients

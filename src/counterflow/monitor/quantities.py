@@ -129,6 +129,14 @@ def named(symmetries: Iterable[Symmetry]) -> tuple[tuple[str, Symmetry], ...]:
     return tuple(layers)
 
 
+def of_different_names(symmetries: Iterable[Symmetry]) -> tuple[Symmetry, ...]:
+    """The symmetries, of those that share a name and a kind the first."""
+    first: dict[tuple[str, bool], Symmetry] = {}
+    for symmetry in symmetries:
+        first.setdefault((_name(symmetry), isinstance(symmetry, Scale)), symmetry)
+    return tuple(first.values())
+
+
 def _name(symmetry: Symmetry) -> str:
     if isinstance(symmetry, Scale | Translation):
         selections = (symmetry.selection,)
