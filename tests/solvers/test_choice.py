@@ -3,9 +3,11 @@
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import counterflow as cf
+from counterflow.errors.predict_error import PredictionRunner
 from counterflow.solvers.choice import choose_solver
 from counterflow.solvers.rock4 import ROCK4
 from zoo import network
@@ -38,7 +40,7 @@ def test_a_mild_flow_is_given_a_classical_solver_for_a_few_evaluations_more(rtol
     run = cf.solve(flow, start, [HORIZON], rtol=rtol)
     assert run.statistics.solver == type(solver).__name__
     named = cf.solve(flow, start, [HORIZON], rtol=rtol, solver=solver)
-    assert 1 < evaluations(run) - evaluations(named) <= 12
+    assert 1 <= evaluations(run) - evaluations(named) <= 11
     assert jnp.array_equal(run.at(0), named.at(0))
 
 
@@ -49,6 +51,11 @@ def test_many_records_at_a_small_tolerance_are_read_off_the_steps_of_tsit5(recor
     )
     assert compared.statistics["flow 0"].solver == solver
     assert compared.statistics["coarse flow 0"].solver == solver
+    times = np.linspace(0, 5, records)
+    flow, start = cf.EquationOfMotion(MILD, 0.05, 0), jnp.ones(1)
+    assert cf.solve(flow, start, times, rtol=1e-9).statistics.solver == solver
+    predicted = PredictionRunner(flow, start, times, rtol=1e-9)
+    assert type(predicted.solver).__name__ == solver
 
 
 @pytest.mark.parametrize(
@@ -110,8 +117,11 @@ def test_evaluations_of_the_choice_are_those_made():
     assert 3 <= len(calls) <= 11
 
 
-@pytest.mark.parametrize(("horizon", "solver"), [(1.0, diffrax.Tsit5()), (20.0, ROCK4())])
-def test_evaluations_of_the_choice_are_counted_with_those_of_the_run(horizon, solver):
+# A classical solver is spared its first evaluation; ROCK4 would have to find out all of it itself.
+@pytest.mark.parametrize(
+    ("horizon", "solver", "spared"), [(1.0, diffrax.Tsit5(), "one"), (20.0, ROCK4(), "all")]
+)
+def test_evaluations_of_the_choice_are_counted_with_those_of_the_run(horizon, solver, spared):
     costs, made = [], []
     for named in (None, solver):
         calls.clear()
@@ -120,7 +130,9 @@ def test_evaluations_of_the_choice_are_counted_with_those_of_the_run(horizon, so
         costs.append(evaluations(run))
         made.append(len(calls))
     chosen = choose_solver(None, COUNTED, ONES, 1e-5, horizon)
-    assert costs[0] - costs[1] == made[0] - made[1] == chosen.evaluations > 0
+    further = chosen.evaluations - 1 if spared == "one" else 0
+    assert chosen.evaluations > 1
+    assert costs[0] - costs[1] == made[0] - made[1] == further
     # `solve` looks at the field once or twice before it begins.
     assert costs[0] <= made[0] <= costs[0] + 3
 
@@ -133,4 +145,4 @@ def test_an_evaluation_of_the_choice_costs_as_many_gradients_as_the_velocity():
         for solver in (None, diffrax.Tsit5())
     ]
     assert motion.gradient_evaluations > 1
-    assert costs[0] - costs[1] == motion.gradient_evaluations * chosen.evaluations
+    assert costs[0] - costs[1] == motion.gradient_evaluations * (chosen.evaluations - 1) > 0

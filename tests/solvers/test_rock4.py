@@ -1,14 +1,19 @@
 """ROCK4: its order, its stability and its estimate of stiffness, by measurement."""
 
+from functools import partial
+
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import counterflow as cf
 from counterflow.problem.tree import distance, norm
 from counterflow.solvers import rock4
+from counterflow.solvers.flow import Integrator, flow_to, start_flow
 from counterflow.solvers.rock4 import ROCK4
 from counterflow.solvers.rock4_coefficients import RIPPLE, STAGES, coefficients
 from zoo import network
@@ -34,6 +39,25 @@ def field(state):
     return np.array([-x * y - 0.3 * x**2, -x * np.sin(y) + x**2])
 
 
+@partial(jax.jit, static_argnums=0)
+def steps_of_rock4(function, start, step, count, stages):
+    """Where so many steps of ROCK4 with a number of stages lead, and its last error estimate."""
+    term = diffrax.ODETerm(lambda t, y, args: function(y))
+    zero = jnp.zeros(())
+    # The radius for which a step takes that many stages; it is not to be estimated.
+    radius = jnp.asarray(rock4._table().reach)[stages] / (1.1001 * step)
+
+    def body(_, carry):
+        y, _, state = carry
+        fixed = state._replace(radius=radius, age=jnp.zeros_like(state.age))
+        y, error, _, state, _ = ROCK4().step(term, zero, step, y, None, fixed, False)
+        return y, error, state
+
+    first = ROCK4().init(term, zero, step, start, None)
+    y, error, state = jax.lax.fori_loop(0, count, body, (start, start, first))
+    return y, error, state.evaluations - first.evaluations
+
+
 @pytest.mark.parametrize("stages", [5, 9, 20, 90])
 def test_order_four_and_an_estimate_of_order_three(stages):
     method, start = coefficients(stages), np.array([1.0, 0.5])
@@ -45,7 +69,12 @@ def test_order_four_and_an_estimate_of_order_three(stages):
             largest = max(largest, float(np.linalg.norm(error)))
         ends.append(state)
         estimates.append(largest)
-    problem = cf.Problem.from_gradient(lambda z: -jnp.stack(_jax_field(z)))
+        # The solver itself does what its coefficients say.
+        found = steps_of_rock4(_stacked, start, 0.5 / count, count, STAGES.index(stages))
+        np.testing.assert_allclose(found[0], state, rtol=1e-13)
+        np.testing.assert_allclose(found[1], error, rtol=1e-5, atol=1e-16)
+        assert found[2] == count * stages
+    problem = cf.Problem.from_gradient(lambda z: -_stacked(z))
     exact = cf.solve(cf.GradientFlow(problem), jnp.asarray(start), [0.5], rtol=1e-13).at(0)
     errors = [np.linalg.norm(end - np.asarray(exact)) for end in ends]
     assert np.log2(errors[1] / errors[2]) == pytest.approx(4, abs=0.1)
@@ -54,9 +83,27 @@ def test_order_four_and_an_estimate_of_order_three(stages):
     assert estimates[2] > errors[2]
 
 
-def _jax_field(state):
+def _stacked(state):
     x, y = state
-    return -x * y - 0.3 * x**2, -x * jnp.sin(y) + x**2
+    return jnp.stack([-x * y - 0.3 * x**2, -x * jnp.sin(y) + x**2])
+
+
+RATES = np.geomspace(0.01, 1.0, 40)
+
+
+def _decay(state):
+    return -RATES * state
+
+
+@pytest.mark.parametrize("stages", [5, 9, 20, 90])
+def test_an_energy_decays_with_every_step_as_long_as_stages_allow(stages):
+    step = coefficients(stages).reach / 1.1001
+    state, before = jnp.ones(40), np.inf
+    for _ in range(5):
+        state, _, _ = steps_of_rock4(_decay, state, step, 1, STAGES.index(stages))
+        energy = float(np.sum(RATES * np.square(state)))
+        assert energy < before
+        before = energy
 
 
 @pytest.mark.parametrize("stages", STAGES)
@@ -129,13 +176,132 @@ def test_the_radius_is_found_at_rest_and_on_complex_spectra():
 
     def radius_at(matrix, params):
         velocity = lambda y: -matrix @ y  # noqa: E731
-        found = rock4.spectral_radius(
-            velocity, params, velocity(params), rock4.noise(params), rock4._FIRST
-        )
-        return float(found[0])
+        found = rock4.spectral_radius(velocity, params, velocity(params), rock4.noise(params), 40)
+        assert found.settled
+        return float(found.radius)
 
     assert radius_at(jnp.diag(jnp.array([1.0, 30.0])), jnp.zeros(2)) == pytest.approx(30, rel=0.05)
     assert radius_at(rotation, jnp.array([1.0, 1.0])) == pytest.approx(np.hypot(3, 40), rel=0.05)
+
+
+def test_an_estimate_that_was_cut_off_while_it_grew_is_not_taken_for_one_that_settled():
+    rates = jnp.geomspace(1.0, 100.0, 200)
+    velocity = lambda y: -rates * y  # noqa: E731
+    start, few, many = jnp.zeros(200), 3, 200
+    direction = rock4.noise(start)
+    found = rock4.spectral_radius(velocity, start, start, direction, few)
+    assert not found.settled
+    assert found.radius < 90
+    settled = rock4.spectral_radius(velocity, start, start, direction, many)
+    assert settled.settled
+    # A step goes on with it, and with the next one, until it settles; it is raised meanwhile.
+    term = diffrax.ODETerm(lambda t, y, args: velocity(y))
+    zero, step = jnp.zeros(()), jnp.asarray(0.1)
+    state = ROCK4().init(term, zero, step, start, None)
+    state = state._replace(direction=direction, radius=jnp.asarray(80.0))
+    take = jax.jit(lambda state: ROCK4().step(term, zero, step, start, None, state, False)[3])
+    spent = state.evaluations
+    for _ in range(10):
+        state = take(state)
+        assert state.evaluations > spent
+        spent = state.evaluations
+        if state.age <= 1:
+            break
+        assert state.age > rock4._REFRESH
+    assert state.age == 1
+    assert 0.9 * 100 < state.radius <= 100
+
+
+def test_an_eigenvector_does_not_hide_a_larger_eigenvalue():
+    # Exactly along an eigenvector, power iterations would see nothing else, for ever.
+    rates = jnp.array([3.0, 100.0])
+    term = diffrax.ODETerm(lambda t, y, args: -rates * y)
+    zero, step, start = jnp.zeros(()), jnp.asarray(0.1), jnp.zeros(2)
+    state = ROCK4().init(term, zero, step, start, None)
+    state = state._replace(direction=jnp.array([1.0, 0.0]), radius=jnp.asarray(3.0))
+    state = rock4.after_rejection(state, state)
+    state = ROCK4().step(term, zero, step, start, None, state, False)[3]
+    assert float(state.radius) == pytest.approx(100, rel=0.05)
+
+
+def test_steps_along_a_network_are_stable_for_the_exact_top_eigenvalue_and_not_longer():
+    # Over this time the top eigenvalue falls by a sixth, and then grows sixtyfold.
+    problem, params = network()
+    flow, horizon = cf.GradientFlow(problem), jnp.asarray(20.0)
+    flat, unravel = ravel_pytree(params)
+    hessian = jax.jit(jax.jacfwd(lambda y: ravel_pytree(problem.gradient(unravel(y)))[0]))
+    integrator = Integrator(ROCK4(), 1e-2, 1e-4, flat.dtype)
+    state, reach = start_flow(flow, integrator, params), rock4._table().reach
+    ratios = []
+    while state.time < horizon:
+        here = state
+        once = here.accepted + here.rejected + 1
+        state, _ = flow_to(flow, integrator, here, horizon, horizon, once)
+        state = eqx.tree_at(lambda s: s.code, state, jnp.zeros_like(state.code))
+        if state.rejected > here.rejected:
+            continue
+        step, radius = float(state.time - here.time), float(state.solver_state.radius)
+        exact = np.abs(np.linalg.eigvalsh(hessian(ravel_pytree(here.params)[0]))).max()
+        taken = reach[np.searchsorted(reach, rock4._SAFETY * radius * step)]
+        assert exact * step <= taken
+        if taken > reach[0]:
+            ratios.append(radius / exact)
+    # Where stages depend on it, the estimate is not too large either.
+    assert len(ratios) > 10
+    assert max(ratios) < 1.05
+
+
+# --- other spectra, other loops ---------------------------------------------------------------
+
+
+def non_normal():
+    """Rates from 1 to 2000, and every direction driven by the faster ones."""
+    generator = np.random.default_rng(0)
+    size = 20
+    rates = np.geomspace(1, 2000, size)
+    driven = 0.3 * np.triu(generator.normal(size=(size, size)), 1) * rates
+    rotation, _ = np.linalg.qr(generator.normal(size=(size, size)))
+    return rotation @ (np.diag(rates) + driven) @ rotation.T
+
+
+def heavy_ball():
+    """Friction 200 and curvatures up to a little more than critical: the fastest ones swing."""
+    friction, curvatures = 200.0, np.geomspace(10, 1.05 * 100.0**2, 10)
+    unit = 100.0  # of the velocities
+    one = np.eye(len(curvatures))
+    return np.block([[0 * one, -unit * one], [np.diag(curvatures) / unit, friction * one]])
+
+
+@pytest.mark.parametrize("matrix", [non_normal(), heavy_ball()], ids=["non-normal", "heavy ball"])
+def test_spectra_that_are_neither_normal_nor_real_agree_with_the_exponential(matrix):
+    eigenvalues = np.linalg.eigvals(matrix)
+    assert np.linalg.norm(matrix, 2) > 1.2 * np.abs(eigenvalues).max()
+    flow = cf.GradientFlow(cf.Problem.from_gradient(lambda y: jnp.asarray(matrix) @ y))
+    start, times = jnp.ones(len(matrix)), [0.1, 1.0]
+    run = cf.solve(flow, start, times, rtol=1e-6, solver=cf.ROCK4())
+    for record, time in enumerate(times):
+        exact = jax.scipy.linalg.expm(-time * jnp.asarray(matrix)) @ start
+        assert float(distance(run.at(record), exact)) < 1e-5 * float(norm(exact))
+    assert run.statistics.rejected_steps < 0.2 * run.statistics.accepted_steps
+
+
+def test_diffeqsolve_runs_it_and_reads_records_off_its_steps_from_the_first_on():
+    rates = jnp.geomspace(0.5, 3000.0, 10)
+    times = jnp.array([1e-4, 3e-4, 0.1, 0.5, 1.0])
+    done = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: -rates * y),
+        ROCK4(),
+        0.0,
+        1.0,
+        4e-4,
+        jnp.ones(10),
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=diffrax.PIDController(rtol=1e-5, atol=1e-7),
+    )
+    assert done.ys is not None
+    np.testing.assert_allclose(done.ys, np.exp(-np.outer(times, rates)), atol=2e-4)
+    np.testing.assert_allclose(done.ys[-1], np.exp(-rates), atol=1e-6)
+    assert done.stats["num_steps"] < 200  # Tsit5 would need 900 to be stable
 
 
 def test_a_step_too_long_for_all_methods_is_refused():

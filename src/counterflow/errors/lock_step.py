@@ -201,7 +201,7 @@ class _Lane:
         self.rows: list[dict[str, float]] = []
         dtype = jnp.result_type(*jax.tree.leaves(params))
         chosen = choose_solver(solver, flow, params, self.rtol, float(times[-1]), len(times))
-        solver = chosen.solver
+        solver, known = chosen.solver, (chosen.velocity, chosen.estimate)
         # Where records cut every step short, a looser tolerance alone would change nothing: the
         # flow itself also stops halfway between them.
         midpoints = (times[1:] + times[:-1]) / 2
@@ -213,10 +213,10 @@ class _Lane:
             Integrator(solver, self.rtol, atol, dtype),
             max_steps,
             chosen.evaluations,
+            *known,
         )
-        self.coarse = FlowRunner(
-            flow, params, times, Integrator(solver, 10 * self.rtol, 10 * atol, dtype), max_steps
-        )
+        coarser = Integrator(solver, 10 * self.rtol, 10 * atol, dtype)
+        self.coarse = FlowRunner(flow, params, times, coarser, max_steps, 0, *known)
         # By prefix, with the record at which each starts.
         self.predictions: dict[str, tuple[PredictionRunner, int]] = {}
         self.failed: dict[str, Status] = {}

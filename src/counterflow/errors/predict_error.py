@@ -233,14 +233,16 @@ class PredictionRunner:
         dtype = jnp.result_type(*jax.tree.leaves(params))
         self.equation: ErrorEquation = on_device(ErrorEquation(flow, estimate))
         equation = self.equation
-        chosen = choose_solver(solver, equation.flow, params, rtol, float(times[-1]))
+        horizon, records = float(times[-1]), len(times)
+        chosen = choose_solver(solver, equation.flow, params, rtol, horizon, records)
         # What predicts an error is driven by the params, and drives nothing.
         stabilized = isinstance(chosen.solver, ROCK4)
         self.solver = ROCK4(_params_of) if stabilized else chosen.solver
         integrator = Integrator(self.solver, rtol, atol, dtype, MEASURE)
         start = _start(equation, params, initial_error)
         max_steps = require_max_steps(max_steps) or _MAX_STEPS
-        self.runner = FlowRunner(equation, start, times, integrator, max_steps)
+        known = chosen.estimate  # of the params, which the solver looks at
+        self.runner = FlowRunner(equation, start, times, integrator, max_steps, estimate=known)
         self._spent = chosen.evaluations * equation.flow.gradient_evaluations
 
     def advance(self, index: int) -> tuple[Status, ErrorState | None]:

@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import PyTree
 
 from ..dynamics.dynamics import Flow
 from .requirements import require_solver
-from .rock4 import ROCK4, noise, spectral_radius
+from .rock4 import ROCK4, Estimate, first_estimate
 
 # Classical methods are stable up to about 0.6/ρ of time per evaluation, ρ the spectral radius:
 # their cost over a time T is at least ρT/0.6. ROCK4 takes at least five evaluations a step, and as
@@ -17,15 +17,22 @@ from .rock4 import ROCK4, noise, spectral_radius
 _STABILIZED_ABOVE = 30
 # A method of higher order pays at tight tolerances, if it need not stop at many records.
 _DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13
-# The power iterations that measure the spectral radius, well enough for a choice.
-_ITERATIONS, _AGREEMENT = 10, 0.1
 
 
 class Choice(NamedTuple):
-    """A solver, and how often the velocity was evaluated to choose it."""
+    """A solver, and what was found out to choose it, which the solver can begin with.
+
+    Attributes:
+        solver: The solver.
+        evaluations: How often the velocity was evaluated to choose it.
+        velocity: The velocity at the start, if it was.
+        estimate: The spectral radius there.
+    """
 
     solver: diffrax.AbstractSolver
     evaluations: int
+    velocity: PyTree = None
+    estimate: Estimate | None = None
 
 
 def choose_solver(
@@ -45,8 +52,9 @@ def choose_solver(
     """
     if solver is not None:
         return Choice(require_solver(solver), 0)
-    radius, count = _measure(flow, params)
-    return Choice(suitable_solver(float(radius), rtol, horizon, records), 1 + int(count))
+    velocity, found = _measure(flow, params)
+    suitable = suitable_solver(float(found.radius), rtol, horizon, records)
+    return Choice(suitable, 1 + int(found.evaluations), velocity, found)
 
 
 def suitable_solver(
@@ -66,9 +74,6 @@ def classical_solver(rtol: float, records: int = 1) -> diffrax.AbstractSolver:
 
 
 @eqx.filter_jit
-def _measure(flow: Flow, params: PyTree) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    velocity: Any = flow.velocity
-    radius, _, count = spectral_radius(
-        velocity, params, velocity(params), noise(params), _ITERATIONS, _AGREEMENT
-    )
-    return radius, count
+def _measure(flow: Flow, params: PyTree) -> tuple[PyTree, Estimate]:
+    velocity = flow.velocity(params)
+    return velocity, first_estimate(flow.velocity, params, velocity)

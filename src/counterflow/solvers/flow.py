@@ -16,12 +16,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
 from ..problem.tree import is_finite, norm, rms
-from .rock4 import ROCK4, after_rejection, longest_step
+from .rock4 import ROCK4, Estimate, after_rejection, longest_step
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where
 # records are denser than steps it saves up to two thirds of the work; Dopri8's would lose digits.
 DENSE_SOLVERS = (diffrax.Tsit5, ROCK4)
+
+# The length of a step times the spectral radius, up to which this holds for ROCK4: beyond, records
+# between its steps were up to twenty times less accurate. They are stopped at instead.
+_STIFFEST_DENSE = 10
 
 RUNNING, DIVERGED, NON_FINITE, STEP_VANISHED, TOO_MANY_STEPS = range(5)
 
@@ -122,17 +126,36 @@ TERM = diffrax.ODETerm(_velocity)
 
 
 @eqx.filter_jit
-def start_flow(flow: Flow, integrator: Integrator, params: PyTree) -> FlowState:
-    """The state before the first step, with a first step size from one evaluation."""
+def start_flow(
+    flow: Flow,
+    integrator: Integrator,
+    params: PyTree,
+    velocity: PyTree = None,
+    estimate: Estimate | None = None,
+) -> FlowState:
+    """The state before the first step, with a first step size from one evaluation.
+
+    Args:
+        flow: The flow.
+        integrator: How it is stepped.
+        params: Where it starts.
+        velocity: The velocity there, if it is known.
+        estimate: The spectral radius there, if it is known.
+    """
     solver, controller = integrator.solver, integrator.controller
     zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
-    step_size = _first_step_size(flow, integrator, params).astype(zero.dtype)
+    if velocity is None:
+        velocity = flow.velocity(params)
+    step_size = _first_step_size(integrator, params, velocity).astype(zero.dtype)
     step_end, controller_state = controller.init(
         TERM, zero, zero, params, step_size, flow, solver.func, _error_order(solver)
     )
     # Arrays from the start: a plain `False` in here would have everything compiled twice.
     controller_state = jax.tree.map(jnp.asarray, controller_state)
-    solver_state = solver.init(TERM, zero, step_end, params, flow)
+    if isinstance(solver, ROCK4):
+        solver_state = solver.begin(TERM, zero, params, flow, velocity, estimate)
+    else:
+        solver_state = solver.init(TERM, zero, step_end, params, flow)
     dense_info = None
     if integrator.dense:
         shapes = jax.eval_shape(
@@ -158,7 +181,7 @@ def start_flow(flow: Flow, integrator: Integrator, params: PyTree) -> FlowState:
     )
 
 
-def _first_step_size(flow: Flow, integrator: Integrator, params: PyTree) -> Float[Array, ""]:
+def _first_step_size(integrator: Integrator, params: PyTree, velocity: PyTree) -> Float[Array, ""]:
     """A cautious first step: the params change by at most a hundredth, the error stays small.
 
     After Hairer, Nørsett & Wanner, *Solving Ordinary Differential Equations I*, section II.4,
@@ -173,11 +196,11 @@ def _first_step_size(flow: Flow, integrator: Integrator, params: PyTree) -> Floa
         )
         return rms(scaled)
 
-    velocity, length = size(flow.velocity(params)), size(params)
-    accurate = (0.01 / velocity) ** (1 / _error_order(integrator.solver))
-    smooth = jnp.where(length > 0, length / velocity, jnp.inf)
+    speed, length = size(velocity), size(params)
+    accurate = (0.01 / speed) ** (1 / _error_order(integrator.solver))
+    smooth = jnp.where(length > 0, length / speed, jnp.inf)
     # Not a number where the velocity is not: the first attempt then ends the run.
-    return jnp.where(velocity == 0, 1.0, jnp.minimum(accurate, smooth))
+    return jnp.where(speed == 0, 1.0, jnp.minimum(accurate, smooth))
 
 
 @eqx.filter_jit
@@ -191,7 +214,8 @@ def flow_to(
 ) -> tuple[FlowState, PyTree]:
     """The state after reaching a record, and the params at the record.
 
-    With dense output, steps are cut at the horizon only, and the record is read off the last step.
+    With dense output, steps are cut at the horizon only (those of `ROCK4` also at records, where
+    the flow is stiff), and the record is read off the last step.
     """
     shortest = 16 * jnp.finfo(state.time.dtype).eps * horizon
 
@@ -201,10 +225,12 @@ def flow_to(
     def body(state):
         goal = horizon if integrator.dense else record
         if isinstance(integrator.solver, ROCK4):
-            # Its dense output takes two steps.
-            goal = jnp.where(state.accepted == 0, record, goal)
             longest = longest_step(state.solver_state)
             state = eqx.tree_at(lambda s: s.step_size, state, jnp.minimum(state.step_size, longest))
+            # Its dense output takes two steps, and none in which much decays: what is left of that
+            # at the ends is small, but its slopes are not.
+            stiff = state.step_size * state.solver_state.radius > _STIFFEST_DENSE
+            goal = jnp.where((state.accepted == 0) | stiff, record, goal)
         # A step that would end just short of its goal is stretched, not followed by a tiny one.
         cut = state.time + 1.001 * state.step_size >= goal
         end = jnp.where(cut, goal, state.time + state.step_size)
@@ -310,17 +336,17 @@ def _error_order(solver: diffrax.AbstractSolver) -> Any:
 
 def velocity_evaluations(solver: diffrax.AbstractSolver, state: FlowState) -> int | None:
     """How often the velocity was evaluated to reach a state; `None` for implicit solvers."""
+    at_start = 1  # for the first step size
     if isinstance(solver, ROCK4):
-        return 1 + int(state.solver_state.evaluations)
+        return at_start + int(state.solver_state.evaluations)
     attempts = int(state.accepted) + int(state.rejected)
     per_attempt = _per_attempt(solver)
     if per_attempt is None:
         return None
     stages, reuses_last = per_attempt
-    first_step_size = 1
     if reuses_last:
-        return first_step_size + attempts * (stages - 1) + int(state.restarts)
-    return first_step_size + attempts * stages
+        return at_start + attempts * (stages - 1) + int(state.restarts)
+    return at_start + attempts * stages
 
 
 def _per_attempt(solver: diffrax.AbstractSolver) -> tuple[int, bool] | None:

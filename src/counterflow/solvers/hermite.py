@@ -3,6 +3,8 @@
 from typing import Any
 
 import diffrax
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..problem.tree import add_scaled, weighted_sum
@@ -39,3 +41,26 @@ def _weights(nodes: tuple[Any, Any, Any], index: int, time: Any) -> tuple[Any, A
         lagrange = lagrange * (time - node) / (here - node)
         tilt = tilt + 1 / (here - node)
     return (1 - 2 * tilt * (time - here)) * lagrange**2, (time - here) * lagrange**2
+
+
+Point = tuple[Any, PyTree, PyTree]
+
+
+def point_before(before: Point, start: Point, end: Point) -> Point:
+    """Time, value and slope where the step before a step started.
+
+    Before the first step, `before` being no earlier than `start`, that is a point of the polynomial
+    of degree 3 through the two ends of the step, which then is what is read off.
+    """
+    time, value, slope = before
+    t0, y0, v0 = start
+    t1, y1, v1 = end
+    length = t1 - t0
+    first = time >= t0
+    cubic = weighted_sum((-4, -4 * length, 5, -2 * length), (y0, v0, y1, v1))
+    tilt = weighted_sum((12 / length, 8, -12 / length, 5), (y0, v0, y1, v1))
+
+    def chosen(new: PyTree, old: PyTree) -> PyTree:
+        return jax.tree.map(lambda a, b: jnp.where(first, a, b), new, old)
+
+    return jnp.where(first, t0 - length, time), chosen(cubic, value), chosen(tilt, slope)

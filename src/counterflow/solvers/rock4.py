@@ -14,18 +14,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..problem.tree import add_scaled, norm, rounding_of, scaled, weighted_sum
-from .hermite import TwoStepHermite
+from .hermite import TwoStepHermite, point_before
 from .rock4_coefficients import STAGES, coefficients
 
-# How many accepted steps the estimate of the spectral radius serves.
-_REFRESH = 20
+# How many accepted steps an estimate of the spectral radius serves; longer where the fewest stages
+# would do for a radius so much larger, but not after a step that was rejected.
+_REFRESH, _WARY, _OVERDUE = 10, 1.5, 1_000_000
 # The iterations of an estimate: from nothing, and when the vector of the last one is at hand.
-_FIRST, _WARM = 40, 8
-# An estimate from below is raised by so much.
-_SAFETY = 1.1
+_FIRST, _WARM = 10, 8
+# To what two iterations have to agree: at first, well enough for a choice of the solver, and later.
+_ROUGH, _FINE = 0.1, 0.02
+# An estimate from below is raised by so much; one that was cut off as it grew, by so much more.
+_SAFETY, _CUT_OFF = 1.1, 1.1
+# How much noise the vector of the last estimate is given. An eigenvector would remain one.
+_STIRRED = 0.1
 
 
 class Rock4State(NamedTuple):
@@ -36,7 +41,7 @@ class Rock4State(NamedTuple):
         before: Time, params and velocity where it started.
         direction: The vector of the power iteration, of length one.
         radius: The spectral radius, estimated.
-        age: Accepted steps since it was estimated.
+        age: Accepted steps since it was estimated; more where it is to be looked at again.
         evaluations: How often the velocity was evaluated, in rejected steps too.
     """
 
@@ -46,6 +51,22 @@ class Rock4State(NamedTuple):
     radius: Float[Array, ""]
     age: Int[Array, ""]
     evaluations: Int[Array, ""]
+
+
+class Estimate(NamedTuple):
+    """The spectral radius of a Jacobian, by power iterations.
+
+    Attributes:
+        radius: The radius.
+        direction: The vector of the last iteration, of length one.
+        evaluations: How often the velocity was evaluated.
+        settled: Whether the iterations came to agree, or were cut off while the radius grew.
+    """
+
+    radius: Float[Array, ""]
+    direction: PyTree
+    evaluations: Int[Array, ""]
+    settled: Bool[Array, ""]
 
 
 class _Table(NamedTuple):
@@ -118,17 +139,35 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         return terms.vf(t0, y0, args)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Rock4State:
-        """The state before the first step, with a first estimate of the spectral radius."""
-        velocity = terms.vf(t0, y0, args)
-        # Not the velocity itself, which is no direction at all where the flow is at rest.
-        direction = noise(self.part(y0))
-        radius, direction, count = self._spectral_radius(
-            terms, t0, y0, args, velocity, direction, _FIRST
+        """The state before the first step, with a rough estimate of the spectral radius."""
+        del t1
+        return self.begin(terms, t0, y0, args, terms.vf(t0, y0, args))
+
+    def begin(
+        self,
+        terms: Any,
+        t0: Any,
+        y0: PyTree,
+        args: Any,
+        velocity: PyTree,
+        known: Estimate | None = None,
+    ) -> Rock4State:
+        """As `init`, where the velocity is at hand, and perhaps a first estimate of the radius."""
+        if known is None:
+            of_part = self._velocity_of_part(terms, t0, y0, args)
+            found = first_estimate(of_part, self.part(y0), self.part(velocity))
+        else:
+            found = known._replace(evaluations=jnp.zeros((), jnp.int32))
+        # A rough estimate does until steps become so long that it matters. There is no step before
+        # the first.
+        return Rock4State(
+            velocity=velocity,
+            before=(t0, y0, velocity),
+            direction=found.direction,
+            radius=found.radius,
+            age=jnp.asarray(_REFRESH, jnp.int32),
+            evaluations=found.evaluations,
         )
-        zero = jnp.zeros((), jnp.int32)
-        # There is no step before the first; the loop reads nothing off that one.
-        before = (t0 - (t1 - t0), y0, velocity)
-        return Rock4State(velocity, before, direction, radius, zero, count + 1)
 
     def step(
         self,
@@ -146,19 +185,20 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         table = _table()
 
         def estimate(state: Rock4State) -> Rock4State:
-            radius, direction, count = self._spectral_radius(
-                terms, t0, y0, args, state.velocity, state.direction, _WARM
-            )
+            of_part = self._velocity_of_part(terms, t0, y0, args)
+            start = _stirred(state.direction)
+            found = spectral_radius(of_part, self.part(y0), self.part(state.velocity), start, _WARM)
+            # One that was cut off is gone on with at the next step.
             return state._replace(
-                direction=direction,
-                radius=radius,
-                age=jnp.zeros_like(state.age),
-                evaluations=state.evaluations + count,
+                direction=found.direction,
+                radius=jnp.where(found.settled, found.radius, _CUT_OFF * found.radius),
+                age=jnp.where(found.settled, 0, _REFRESH).astype(state.age.dtype),
+                evaluations=state.evaluations + found.evaluations,
             )
 
-        state = jax.lax.cond(
-            solver_state.age >= _REFRESH, estimate, lambda state: state, solver_state
-        )
+        matters = _WARY * solver_state.radius * step > table.reach[0]
+        due = (solver_state.age >= _OVERDUE) | ((solver_state.age >= _REFRESH) & matters)
+        state = jax.lax.cond(due, estimate, lambda state: state, solver_state)
         needed = _SAFETY * state.radius * step
         index = jnp.searchsorted(jnp.asarray(table.reach), needed)
         reached = index < len(STAGES)
@@ -197,7 +237,9 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
             age=state.age + 1,
             evaluations=state.evaluations + stages,
         )
-        time_before, y_before, velocity_before = state.before
+        time_before, y_before, velocity_before = point_before(
+            state.before, (t0, y0, state.velocity), (t1, y1, end)
+        )
         dense = {
             "before": time_before,
             "values": (y_before, y0, y1),
@@ -205,24 +247,14 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         }
         return y1, error, dense, new_state, diffrax.RESULTS.successful
 
-    def _spectral_radius(
-        self,
-        terms: Any,
-        time: Any,
-        state: PyTree,
-        args: Any,
-        velocity: PyTree,
-        direction: PyTree,
-        iterations: int,
-    ) -> tuple[Float[Array, ""], PyTree, Int[Array, ""]]:
-        """As `spectral_radius`, of the part of the state that has the spectrum."""
+    def _velocity_of_part(self, terms: Any, time: Any, state: PyTree, args: Any) -> Any:
+        """The velocity of the part of the state that has the spectrum, as a function of it."""
 
         def of_part(part: PyTree) -> PyTree:
             whole = part if self.part is _whole else eqx.tree_at(self.part, state, part)
             return self.part(terms.vf(time, whole, args))
 
-        part, slope = self.part(state), self.part(velocity)
-        return spectral_radius(of_part, part, slope, direction, iterations)
+        return of_part
 
 
 def longest_step(state: Rock4State) -> Float[Array, ""]:
@@ -232,11 +264,11 @@ def longest_step(state: Rock4State) -> Float[Array, ""]:
 
 def after_rejection(kept: Rock4State, attempted: Rock4State) -> Rock4State:
     """The state to try again from: what was learned of the radius, and what it cost, stay."""
-    # The radius may have grown beyond its estimate: it is looked at again.
+    # The radius may have grown beyond its estimate: it is looked at again, however old it is.
     return kept._replace(
         direction=attempted.direction,
         radius=attempted.radius,
-        age=jnp.full_like(kept.age, _REFRESH),
+        age=jnp.full_like(kept.age, _OVERDUE),
         evaluations=attempted.evaluations,
     )
 
@@ -253,23 +285,34 @@ def noise(like: PyTree) -> PyTree:
     return scaled(1 / norm(tree), tree)
 
 
+def _stirred(direction: PyTree) -> PyTree:
+    mixed = add_scaled(direction, _STIRRED, noise(direction))
+    return scaled(1 / norm(mixed), mixed)
+
+
+def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate:
+    """The spectral radius from nothing: well enough for a choice, and to begin with."""
+    # Not from the velocity itself, which is no direction at all where the flow is at rest.
+    return spectral_radius(velocity, params, at_params, noise(params), _FIRST, _ROUGH)
+
+
 def spectral_radius(
     velocity: Any,
     params: PyTree,
     at_params: PyTree,
     direction: PyTree,
     iterations: int,
-    agreement: float = 0.02,
-) -> tuple[Float[Array, ""], PyTree, Int[Array, ""]]:
-    """The spectral radius of the Jacobian, a vector that belongs to it, and the evaluations.
-
-    By power iterations, until two estimates agree, by default to two percent.
-    """
+    agreement: float = _FINE,
+) -> Estimate:
+    """The spectral radius of the Jacobian, by power iterations until two of them agree."""
     length = rounding_of(params) ** 0.5 * (1 + norm(params))
+
+    def agree(radius: Any, before: Any) -> Any:
+        return jnp.abs(radius - before) <= agreement * radius
 
     def unfinished(carry: Any) -> Any:
         count, radius, before, _ = carry
-        return (count < iterations) & ~(jnp.abs(radius - before) <= agreement * radius)
+        return (count < iterations) & ~agree(radius, before)
 
     def iterate(carry: Any) -> Any:
         count, radius, _, vector = carry
@@ -282,5 +325,7 @@ def spectral_radius(
     zero = jnp.zeros_like(norm(params))
     start = (jnp.zeros((), jnp.int32), zero, zero - 1, direction)
     count, radius, before, vector = jax.lax.while_loop(unfinished, iterate, start)
-    # Of a pair of complex eigenvalues the sizes swing: the larger of two is taken.
-    return jnp.maximum(radius, before), vector, count
+    # Of a symmetric Jacobian the sizes grow to the radius. Of a pair of complex eigenvalues they
+    # swing, and never agree: the larger of two is taken, and where they fall it is large enough.
+    settled = agree(radius, before) | (radius < before)
+    return Estimate(jnp.maximum(radius, before), vector, count, settled)

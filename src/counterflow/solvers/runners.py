@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ..dynamics.dynamics import Flow
 from ..dynamics.gradient_descent import GradientDescent
 from . import descent, flow
+from .rock4 import Estimate
 from .trajectory import Statistics, Status
 
 _STATUS = {
@@ -66,7 +67,11 @@ class DescentRunner:
 
 
 class FlowRunner:
-    """A flow from record to record; `spent` evaluations went into the choice of its solver."""
+    """A flow from record to record.
+
+    `spent` evaluations went into the choice of its solver, which found out the velocity and the
+    spectral radius at the start.
+    """
 
     def __init__(
         self,
@@ -76,11 +81,14 @@ class FlowRunner:
         integrator: flow.Integrator,
         max_steps: int | None,
         spent: int = 0,
+        velocity: PyTree = None,
+        estimate: Estimate | None = None,
     ):
         self.dynamics, self.integrator, self.times = dynamics, integrator, times
-        self.spent = spent
+        # A velocity that is known need not be evaluated.
+        self.spent = spent - (velocity is not None)
         self.max_steps = 1_000_000 if max_steps is None else max_steps
-        self.state = flow.start_flow(dynamics, integrator, params)
+        self.state = flow.start_flow(dynamics, integrator, params, velocity, estimate)
 
     def advance(self, index: int) -> tuple[Status, PyTree]:
         dtype = self.state.time.dtype

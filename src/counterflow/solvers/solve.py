@@ -98,10 +98,11 @@ def solve(
         rtol, atol = require_tolerances(rtol, atol, params)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         moved: Flow = on_device(dynamics)
-        chosen = choose_solver(solver, moved, params, rtol, float(times[-1]))
+        chosen = choose_solver(solver, moved, params, rtol, float(times[-1]), len(times))
         integrator = flow.Integrator(chosen.solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
-        runner = FlowRunner(moved, params, times, integrator, max_steps, chosen.evaluations)
+        found = chosen.evaluations, chosen.velocity, chosen.estimate
+        runner = FlowRunner(moved, params, times, integrator, max_steps, *found)
     else:
         raise TypeError(f"`dynamics` must have steps or a velocity, got {type(dynamics).__name__}")
 
