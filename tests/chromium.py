@@ -58,6 +58,30 @@ def until(chromium, script, *arguments):
     )
 
 
+def assert_fits(page, width):
+    """Asserts that on a screen so wide nothing but tables, within themselves, scrolls sideways."""
+    resize(page, width)
+    until(
+        page,
+        "return [...document.querySelectorAll('.chart')].every((place) =>"
+        "place.querySelector('svg').clientWidth <= place.clientWidth + 1)",
+    )
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def luminance(colour):
+    """Of a CSS colour such as `rgb(1, 2, 3)`."""
+    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """Of two CSS colours."""
+    bright, dim = sorted(map(luminance, (one, other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
 def assert_harmless(page):
     """Asserts that no name on a page became a part of it: those of tests would set `window.bad`."""
     assert page.execute_script("return window.bad") is None

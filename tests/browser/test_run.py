@@ -1,6 +1,7 @@
 """A run of the whole paper, tiny, from the command line to its report in headless Chromium."""
 
 import re
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ pytest.importorskip("selenium", reason="needs selenium: run `make test-browser`"
 
 from selenium.webdriver.common.by import By  # noqa: E402
 
-from chromium import drawn_page, until  # noqa: E402
+from chromium import assert_fits, contrast, drawn_page, luminance, media  # noqa: E402
 from counterflow.experiments.carry_out import findings  # noqa: E402
 from counterflow.experiments.registry import EXPERIMENTS, experiments_of  # noqa: E402
+from counterflow.report.chart import looks_of  # noqa: E402
+from counterflow.report.cost import cost_table  # noqa: E402
 from counterflow.report.lines import drawable  # noqa: E402
+from counterflow.report.style import look  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +68,90 @@ def test_every_figure_is_drawn(page, run, found):
             assert picture.exists() == bool(finding.panels)
 
 
+# Presses every curve's button of a figure twice, and tells how many lines there were in between.
+PRESSED = """
+const [name, done] = arguments;
+const figure = document.getElementById(`figure-${name}`);
+const lines = () => [...figure.querySelectorAll(".mark-line path")]
+  .filter((path) => path.getAttribute("d") && path.getTotalLength() > 0).length;
+const press = async (button) => {
+  button.click();
+  for (const place of figure.querySelectorAll(".chart")) await place.view.runAsync();
+  return [button.getAttribute("aria-pressed"), lines()];
+};
+(async () => {
+  const seen = {};
+  for (const button of figure.querySelectorAll("button[data-curve]")) {
+    seen[button.dataset.curve] = [await press(button), await press(button)];
+  }
+  done([lines(), seen]);
+})();
+"""
+
+
 def test_every_toggle_hides_and_shows_its_curves(page, found):
-    count = (
-        "return [...document.querySelectorAll('#figure-' + arguments[0] + ' .mark-line path')]"
-        ".filter((path) => path.getAttribute('d') && path.getTotalLength() > 0).length"
-    )
     for name, finding in found.items():
-        buttons = page.find_elements(By.CSS_SELECTOR, f"#figure-{name} button[data-curve]")
-        assert bool(buttons) == bool(finding.panels), name
-        shown = page.execute_script(count, name)
-        for button in buttons[:2]:
-            for pressed in ("false", "true"):
-                page.execute_script("arguments[0].click()", button)
-                assert button.get_attribute("aria-pressed") == pressed
-                fewer = "<" if pressed == "false" else "==="
-                until(page, count.replace("return ", "return (") + f") {fewer} {shown}", name)
+        if not finding.panels:
+            assert page.find_elements(By.CSS_SELECTOR, f"#figure-{name}") == []
+            continue
+        shown, seen = page.execute_async_script(PRESSED, name)
+        assert set(seen) == set(looks_of(finding.panels))
+        for curve, (off, on) in seen.items():
+            assert (off[0], on) == ("false", ["true", shown]), (name, curve)
+            # A curve of a single point has no line to hide.
+            where = [
+                drawable(one, panel)
+                for panel in finding.panels
+                for one in panel.curves
+                if one.name == curve
+            ]
+            has_line = any(np.any(one[1:] & one[:-1]) for one in where)
+            assert (off[1] < shown) == has_line, (name, curve)
     assert page.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_it_fits_a_phone(page, width):
+    assert_fits(page, width)
+    assert page.get_log("browser") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_curve_stands_out_in_both_schemes(page, found, scheme):
+    media(page, scheme=scheme)
+    ground, *drawn = page.execute_script(
+        "return [getComputedStyle(document.body).backgroundColor, ...new Set("
+        "[...document.querySelectorAll('.mark-line path')].map((p) => getComputedStyle(p).stroke))]"
+    )
+    assert (luminance(ground) < 0.05) == (scheme == "dark")
+    curves = [curve for one in found.values() for panel in one.panels for curve in panel.curves]
+    looks = [look(curve.role, curve.variant) for curve in curves]
+    colours = {one.colour if scheme == "light" else one.dark for one in looks}
+    behind = look("background").colour if scheme == "light" else look("background").dark
+    assert set(drawn) == {_css(colour) for colour in colours}
+    for colour in drawn:
+        assert contrast(colour, ground) >= 3 or colour == _css(behind), colour
+
+
+def _css(colour):
+    return f"rgb({', '.join(map(str, bytes.fromhex(colour[1:])))})"
+
+
+def test_what_it_cost_and_how_to_cite_it_are_there(page, run):
+    def texts(selector):
+        return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
+
+    table = cost_table(run)
+    assert texts("#cost thead th") == list(table.header)
+    assert {"gradient flow", "EoM (γ = 1)", "γ = 2"} < set(table.header)
+    rows = page.find_elements(By.CSS_SELECTOR, "#cost tbody tr")
+    cells = [[one.text for one in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows]
+    assert cells == [list(row) for row in table.rows]
+    (note,) = texts("#cost > p")
+    assert "5,000,000 Euler steps, to t = 50" in note
+    (citation,) = texts("#cite pre")
+    assert "Taiki Miyagawa" in citation
+    assert f"version = {{{version('counterflow')}}}" in citation
 
 
 def test_every_verdict_and_setting_is_there(page, run, found):

@@ -57,20 +57,20 @@ def duration(seconds: float) -> str:
 def cost_note(run: Run) -> str:
     """How to read the table of costs."""
     note = (
-        "Gradient evaluations are those of descent, of the flow of each order, and of predictions, "
-        "a product with the Hessian counted as two. Coarse flows are the same flows solved once "
-        "more with ten times the tolerance: how far they are from the first is the solver's own "
-        "error. The times also include measuring sharpness, which is not counted, and the results "
-        "that are no trainings."
+        "Gradient evaluations are counted of all parts together, then of descent, of the flow of "
+        "each order and of what checks and predicts them; a product with the Hessian counts as "
+        "two. Coarse flows are the same flows solved once more with ten times the tolerance: how "
+        "far they are from the first is the solver's own error. The times also include measuring "
+        "sharpness, which is not counted, and the results that are no trainings."
     )
     if isinstance(run.configuration, Analysis):
         return note
     return (
         f"The paper simulated each flow by {PAPER_STEPS:,} Euler steps, to t = "
         f"{PAPER_STEPS * PAPER_STEP:g}; all of its experiments took {PAPER_TIME}. Beside each "
-        f"training is how many such steps, of length {PAPER_STEP:g}, one flow takes to the time "
-        f"reached here. {note} Of these results the long run of descent (`equilibrium`) has its "
-        "own row, a gradient for every step, on the images that it takes; it is not in the sum "
+        f"training is how many of these steps, of length {PAPER_STEP:g}, one flow takes to the "
+        f"time reached here. {note} Of these results the long run of descent (`equilibrium`) has "
+        "its own row, a gradient for every step, on the images that it takes; it is not in the sum "
         "of the trainings."
     )
 
@@ -86,8 +86,8 @@ def cost_table(run: Run) -> Table:
         for part, name in _CHECKS.items()
         if any(_has(known, part) for known in trainings)
     }
-    paper = () if own else ("the paper's Euler steps per flow",)
-    header = ("training", "steps", "to t", *paper, *parts.values(), "all", "took")
+    paper = () if own else ("Euler steps (paper)",)
+    header = ("training", "took", "steps", "to t", *paper, "gradient evaluations", *parts.values())
 
     def reached(steps: int, learning_rate: float, flows: bool = True) -> tuple[str, ...]:
         time = steps * learning_rate
@@ -97,29 +97,27 @@ def cost_table(run: Run) -> Table:
     rows = [
         (
             name,
-            *reached(int(known.steps[-1]) if len(known.steps) else 0, known.training.learning_rate),
-            *(f"{_evaluations(known, part):,}" if _has(known, part) else "–" for part in parts),
-            f"{_evaluations(known):,}",
             duration(known.seconds),
+            *reached(int(known.steps[-1]) if len(known.steps) else 0, known.training.learning_rate),
+            f"{_evaluations(known):,}",
+            *(f"{_evaluations(known, part):,}" if _has(known, part) else "–" for part in parts),
         )
         for name, known in run.trainings.items()
     ]
-    width = len(header)
     evaluations, seconds = total_cost(run)
-    sums = [f"{sum(_evaluations(known, part) for known in trainings):,}" for part in parts]
-    blank = [""] * (width - len(sums) - 3)
     took = duration(float(sum(known.seconds for known in trainings)))
-    rows.append(("all trainings", *blank, *sums, f"{evaluations:,}", took))
+    sums = [f"{sum(_evaluations(known, part) for known in trainings):,}" for part in parts]
+    rows.append(("all trainings", took, "", "", *[""] * len(paper), f"{evaluations:,}", *sums))
     for name, spent in run.result_seconds.items():
-        said = [""] * (width - 2)
+        said = [""] * (len(header) - 2)
         if name == "equilibrium" and name in run.results:
             found = run.results[name]
             name = f"{name}, on {found['samples']:,} images"
-            steps = reached(_steps(found), found["learning_rate"], flows=False)
-            rest = [""] * (len(parts) - 1)
-            said = [*steps, f"{_steps(found):,}", *rest, f"{_steps(found):,}"]
-        rows.append((name, *said, duration(spent)))
-    rows.append(("everything", *[""] * (width - 2), duration(seconds)))
+            count, rest = f"{_steps(found):,}", [""] * (len(parts) - 1)
+            said = [*reached(_steps(found), found["learning_rate"], flows=False), count, count]
+            said += rest
+        rows.append((name, duration(spent), *said))
+    rows.append(("everything", duration(seconds), *[""] * (len(header) - 2)))
     return Table(header, tuple(rows))
 
 
