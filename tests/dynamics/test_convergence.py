@@ -53,8 +53,8 @@ def test_a_series_that_diverges_later_is_not_called_converging_without_a_word(me
     convergence = flow.convergence(jnp.array([1.0, 1e-4]), terms=5)
     assert convergence.converging
     assert convergence.verdict == (
-        "converging up to order 4, but less and less: each term over the one before grows from "
-        f"0.05 to {convergence.ratios[-1]:.2g}, so that the series may diverge beyond"
+        "converging up to order 4, but the ratios of terms grow from 0.05 to "
+        f"{convergence.ratios[-1]:.2g}: the series may diverge beyond"
     )
     assert not flow.convergence(jnp.array([1.0, 1e-4]), terms=20).converging
 
@@ -64,9 +64,12 @@ def verdict_of(ratios, rounding_order=None):
     return cf.Convergence(1.0, sizes, ratios, len(ratios) - 1, True, rounding_order, 2e-16).verdict
 
 
-@pytest.mark.parametrize("ratios", [(0.1, 0.3, 0.6, 0.8, 0.95), (0.1, 0.2, 0.3, 0.4, 0.5)])
+@pytest.mark.parametrize(
+    "ratios",
+    [(0.1, 0.3, 0.6, 0.8, 0.95), (0.1, 0.2, 0.3, 0.4, 0.5), (0.7, 0.8, 0.85, 0.9, 0.95)],
+)
 def test_where_the_ratios_grow_it_says_so(ratios):
-    assert f"grows from 0.1 to {ratios[-1]}, so that" in verdict_of(ratios)
+    assert f"the ratios of terms grow from {ratios[0]} to {ratios[-1]}:" in verdict_of(ratios)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,7 @@ def test_where_the_ratios_grow_it_says_so(ratios):
     [
         ((0.1, 0.11, 0.12, 0.13, 0.14), None, 0.12),
         ((0.3, 0.3, 0.1, 0.3, 0.3), None, 0.3),
+        ((0.95, 0.95, 0.95, 0.95, 0.95), None, 0.95),
         ((1e-6, 3e-6, 1e-9, 0.9, 1.2), 3, 2e-6),
         ((1e-16, 1.0, 1.2), 1, 1e-16),
     ],

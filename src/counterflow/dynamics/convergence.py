@@ -14,9 +14,9 @@ from ..counter_terms.counter_terms import SERIES_METHODS
 from ..problem.problem import Problem
 from ..problem.tree import norm, rounding_of
 
-# Where the last ratio of two terms is that much above the usual one, or that near to 1, what was
-# seen of the series promises nothing about what follows.
-_GROWN, _NEAR_ONE = 1.5, 0.9
+# Where the last ratio of two terms is that much above the usual one, or near to 1 and that much
+# above the smallest, what was seen of the series promises nothing about what follows.
+_GROWN, _NEAR_ONE, _NOTABLY = 1.5, 0.9, 1.1
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,15 @@ class Convergence:
         # A term at the level of rounding says nothing, so neither does its ratio.
         last = None if self.rounding_order is None else max(self.rounding_order - 1, 1)
         ratios = self.ratios[:last]
-        usual = float(np.median(ratios))
-        if ratios[-1] <= min(_GROWN * usual, _NEAR_ONE):
+        usual, lowest, latest = float(np.median(ratios)), min(ratios), ratios[-1]
+        if latest > _GROWN * usual or latest > max(_NEAR_ONE, _NOTABLY * lowest):
             return (
-                f"converging: each term is about {usual:.2g} times the one before, "
-                f"up to order {self.best_order} at least"
+                f"converging up to order {self.best_order}, but the ratios of terms grow from "
+                f"{lowest:.2g} to {latest:.2g}: the series may diverge beyond"
             )
         return (
-            f"converging up to order {self.best_order}, but less and less: each term over the one "
-            f"before grows from {min(ratios):.2g} to {ratios[-1]:.2g}, so that the series may "
-            "diverge beyond"
+            f"converging: each term is about {usual:.2g} times the one before, "
+            f"up to order {self.best_order} at least"
         )
 
     def __str__(self) -> str:
