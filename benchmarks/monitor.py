@@ -77,7 +77,6 @@ class TorchLoop:
         import torch
         from torch import nn
 
-        import counterflow as cf
         import counterflow.torch
         from counterflow.data.digits import digits
 
@@ -92,10 +91,10 @@ class TorchLoop:
             nn.Linear(hidden, classes),
         ).double()
         self.loss = nn.CrossEntropyLoss()
-        self.problem, _ = cf.torch.problem(
+        self.problem, _ = counterflow.torch.problem(
             self.module, self.loss, self.inputs, self.targets, weight_decay=WEIGHT_DECAY
         )
-        self.read = lambda: cf.torch.params(self.module)
+        self.read = lambda: counterflow.torch.params(self.module)
         self.optimizer = torch.optim.SGD(
             self.module.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
         )
