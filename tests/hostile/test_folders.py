@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from counterflow.cli import main
+from counterflow.runs import database
 from counterflow.runs.database import SCHEMA, StoreError
 from counterflow.runs.opening import writing
 from counterflow.runs.run import open_run
@@ -54,6 +55,19 @@ def refused(folder, capsys):
         assert "Traceback" not in said
 
 
+def test_a_value_longer_than_any_run_has_is_not_taken_into_memory(run, capsys, monkeypatch):
+    size = 2**25
+    change(run, f"UPDATE results SET value = hex(zeroblob({size // 2}))")
+    monkeypatch.setattr(database, "MOST_BYTES", size // 8)
+    with (
+        peak_memory() as peak,
+        pytest.raises(StoreError, match=r"damaged \(string or blob too big"),
+    ):
+        open_run(run)
+    assert peak() < size // 4
+    refused(run, capsys)
+
+
 def test_what_is_no_run_is_refused_without_waiting(tmp_path, capsys):
     made = {
         "empty": lambda path: None,
@@ -78,7 +92,13 @@ def test_what_is_no_run_is_refused_without_waiting(tmp_path, capsys):
 
 
 def test_what_lies_beside_a_database_is_told_if_it_cannot_be_used(run):
-    for name, make in (("lock", os.mkfifo), ("lock", os.mkdir), ("run.sqlite-wal", os.mkdir)):
+    for name, make in (
+        ("lock", os.mkfifo),
+        ("lock", os.mkdir),
+        ("commits", os.mkfifo),
+        ("commits", os.mkdir),
+        ("run.sqlite-wal", os.mkdir),
+    ):
         (run / name).unlink(missing_ok=True)
         make(run / name)
         with pytest.raises(StoreError), writing(run, "{}", "again", pytest.fail):

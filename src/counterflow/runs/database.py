@@ -29,8 +29,18 @@ CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, value TEXT, seconds R
 {digests.SCHEMA}"""
 
 
+#: As long as a value of a run may be: the largest result has some megabytes.
+MOST_BYTES = 2**28
+
+
 class StoreError(Exception):
     """A run on disk that cannot be read or written; the message says what to do."""
+
+
+def bounded(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The same connection, which takes no value into memory that is longer than a run has."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    return connection
 
 
 def require_whole(connection: sqlite3.Connection, folder: Path) -> None:
@@ -94,7 +104,7 @@ def explained(folder: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         reason = str(error)
-        broken = any(word in reason for word in ("malformed", "decode", "no such"))
+        broken = any(word in reason for word in ("malformed", "decode", "no such", "too big"))
         if isinstance(error, sqlite3.OperationalError) and not broken:
             raise StoreError(
                 f"cannot read or keep records in {folder}: {reason}; those before are intact, and "

@@ -17,6 +17,7 @@ from .database import (
     FORMAT,
     SCHEMA,
     StoreError,
+    bounded,
     damaged,
     explained,
     require_as_written,
@@ -76,7 +77,7 @@ def reading(folder: Path, *, verify: bool = True) -> Store:
 
 def _snapshot(path: Path, mode: str, verify: bool) -> sqlite3.Connection:
     """A database in which nothing changes any more, whatever is written meanwhile."""
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+    connection = bounded(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True))
     try:
         connection.execute("BEGIN")
         if verify:
@@ -107,7 +108,7 @@ def writing(
         with explained(folder):
             _lock(lock, folder)
             _require_database(folder)
-            connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
+            connection = bounded(sqlite3.connect(folder / DATABASE, isolation_level=None))
         try:
             with explained(folder):
                 require_whole(connection, folder)
