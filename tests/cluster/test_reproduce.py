@@ -22,7 +22,7 @@ def start(folder, processes, experiment, settings):
     """The command at work."""
     command = [COMMAND, "reproduce", experiment, *settings, "--quiet", "--folder", str(folder)]
     return subprocess.Popen(
-        [*command, "--processes", str(processes), "--patience", "60"],
+        [*command, "--processes", str(processes)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
