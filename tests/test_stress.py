@@ -68,6 +68,19 @@ def test_a_condition_number_of_a_trillion_loses_no_digit(kind):
     assert float(1 - found[1]) == pytest.approx(5e-12, rel=1e-3)
 
 
+def test_a_condition_number_of_a_trillion_across_the_axes_is_compared_as_along_them():
+    curvatures, turn = jnp.array([1.0, 1e-12]), jnp.array([[0.6, -0.8], [0.8, 0.6]])
+    hessian = turn @ jnp.diag(curvatures) @ turn.T
+    problem = cf.Problem(lambda params, h: 0.5 * params @ h @ params, hessian)
+    compared = cf.compare(problem, turn @ jnp.ones(2), 0.01, 50, orders=(0, 1), records=2)
+    for order, kind in ((0, "flow"), (1, "motion")):
+        gap = exact(kind, curvatures, 0.01, 50) - exact("descent", curvatures, 0.01, 50)
+        expected = float(jnp.linalg.norm(gap))
+        assert compared.error[order, -1] == pytest.approx(expected, rel=1e-2)
+        predicted = compared.predictions["propagated"].prediction[order, -1]
+        assert predicted == pytest.approx(expected, rel=0.05)
+
+
 @KINDS
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_parameter_is_enough(kind, shape):
@@ -220,6 +233,9 @@ found = cf.solve(flow, params, times, rtol=1e-3, solver=diffrax.Heun()).at(-1)
 print(float(jnp.max(jnp.abs(found - jnp.exp(-0.1 * curvatures)))))
 velocity = jax.jit(cf.EquationOfMotion.velocity)(cf.EquationOfMotion(problem, 0.1, 1), params)
 print(float(jnp.max(jnp.abs(velocity + curvatures + 0.05 * curvatures**2))))
+del velocity, found
+first, second = cf.counter_terms(problem, params, 2)
+print(float(jnp.max(jnp.abs(first - curvatures**2 / 2) + jnp.abs(second - curvatures**3 / 3))))
 for line in Path("/proc/self/status").read_text().splitlines():
     if line.startswith("VmHWM"):  # not `ru_maxrss`, which the process that starts it hands on
         print(int(line.split()[1]) * 1024)
@@ -230,8 +246,9 @@ def test_ten_million_params_are_followed_in_two_gigabytes():
     # Compiled as users do, in a process of its own: what others held does not count.
     command = [sys.executable, "-c", MANY]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=AS_USERS)
-    descent, flow, motion, peak = map(float, done.stdout.split())
+    descent, flow, motion, terms, peak = map(float, done.stdout.split())
     assert descent < 1e-15
     assert flow < 1e-4
     assert motion < 1e-15
+    assert terms < 1e-15
     assert peak < 2**31
