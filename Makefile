@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test test-browser test-torch test-cluster lint format docs bench faults figures clean
+.PHONY: help reproduce test test-browser test-torch test-cluster lint format docs bench bench-more faults figures clean
 
 help: ## list these commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,12 +42,14 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 docs: .venv/.installed ## build the documentation site into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
-bench: .venv/.installed-torch ## measure the cost of everything beside what one would use instead, in about seventeen minutes
+bench: .venv/.installed-torch ## measure the cost of gradients, solvers, counter terms and growth beside what one would use instead, in about ten minutes
 	$(BIN)/python benchmarks/one_gradient.py
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/fast_forward.py
 	$(BIN)/python benchmarks/counter_terms.py
 	$(BIN)/python benchmarks/growth.py
+
+bench-more: .venv/.installed-torch ## measure the cost of finding symmetries, of the monitor, of several devices and of several processes
 	$(BIN)/python benchmarks/find_symmetries.py
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/scaling.py

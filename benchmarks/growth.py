@@ -1,12 +1,12 @@
-"""How cost grows: with parameters, samples, steps and orders, each fitted with an exponent.
+"""How cost grows: with parameters, samples and steps, each fitted with an exponent.
 
     python benchmarks/growth.py
 
 The exponent is the slope of a straight line through the upper half of the points, both axes
 logarithmic. Against parameters the network is a perceptron: that of the paper, which works with the
 covariance of its activations, is made for more samples than units. Against steps each descent has a
-process of its own, whose high-water mark is its memory; elsewhere memory is what the compiled
-program allocates beside its arguments. Results: `benchmarks/results/growth.json`.
+process of its own, whose high-water mark is its memory. How cost grows with the order is fitted to
+what `counter_terms.py` finds, by docs/cost.py. Results: `benchmarks/results/growth.json`.
 """
 
 import argparse
@@ -18,19 +18,16 @@ from common import (
     PAPER_WIDTHS,
     in_process,
     interleaved,
-    median_ratio,
     medians,
     peak_bytes,
-    program_bytes,
     random_batch,
     write,
 )
 
 HIDDEN = (70, 125, 220, 395, 705, 1250, 2235)  # 10⁴ to 10⁷ parameters
-SAMPLES = (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000)
-STEPS = (100, 300, 1000, 3000, 10_000)
-ORDERS = range(1, 7)
-PERCEPTRON_SAMPLES, ORDER_SAMPLES = 256, 2000
+SAMPLES = (1000, 2000, 4000, 8000, 16_000, 32_000)
+STEPS = (1000, 3000, 10_000)
+PERCEPTRON_SAMPLES = 256
 DESCENT_WIDTHS, DESCENT_SAMPLES = (64, 32, 32, 10), 100
 LEARNING_RATE = 1e-2
 ROUNDS, SECONDS = 3, 0.3  # rounds of timing at least, and for how long at least
@@ -80,7 +77,7 @@ def compiled(function, problem, params):
     import jax
 
     program = jax.jit(function).lower(problem, params).compile()
-    return lambda: jax.block_until_ready(program(problem, params)), program_bytes(program)
+    return lambda: jax.block_until_ready(program(problem, params))
 
 
 def velocity(order, method):
@@ -98,7 +95,7 @@ def velocity_seconds(problem, params):
     import counterflow as cf
 
     functions = (cf.Problem.gradient, velocity(1, "taylor"), velocity(2, "orbit"))
-    calls = [compiled(function, problem, params)[0] for function in functions]
+    calls = [compiled(function, problem, params) for function in functions]
     return medians(interleaved(dict(zip(COLUMNS, calls, strict=True)), ROUNDS, at_least=SECONDS))
 
 
@@ -154,26 +151,6 @@ def against_steps():
     return study("steps", ("seconds", "bytes"), points, **settings)
 
 
-# The velocity, against its order.
-
-
-def against_order(method):
-    import counterflow as cf
-
-    problem, params = paper_problem(ORDER_SAMPLES)
-    gradient, gradient_bytes = compiled(cf.Problem.gradient, problem, params)
-    points = []
-    for order in ORDERS:
-        call, size = compiled(velocity(order, method), problem, params)
-        seconds = interleaved({"gradient": gradient, "velocity": call}, ROUNDS, at_least=SECONDS)
-        time = median_ratio(seconds, "velocity", "gradient")
-        points.append({"order": order, "time": time, "memory": size / gradient_bytes})
-        text = "{method} of order {order}: {time:.1f} gradients, memory of {memory:.1f}"
-        print(text.format(method=method, **points[-1]), flush=True)
-    settings = {"method": method, "widths": PAPER_WIDTHS, "samples": ORDER_SAMPLES}
-    return study("order", ("time", "memory"), points, **settings)
-
-
 def main():
     import jax
 
@@ -182,8 +159,6 @@ def main():
         "parameters": against_parameters(),
         "samples": against_samples(),
         "steps": against_steps(),
-        "order_taylor": against_order("taylor"),
-        "order_orbit": against_order("orbit"),
     }
     write("growth", results)
 

@@ -26,7 +26,7 @@ from common import (
     write,
 )
 
-IMAGES = (60_000, 2_000)
+ROUNDS = {60_000: 5, 2_000: 3}  # of timing, by images
 TORCH = "PyTorch"
 STEPS, LEARNING_RATE = 5, 0.1  # of the loop
 TOLERANCE = 1e-12
@@ -319,18 +319,17 @@ def report(size):
         )
 
 
-def main(rounds):
+def main():
     sizes = []
-    for images in IMAGES:
+    for images, rounds in ROUNDS.items():
         case = {"kind": "time", "images": images, "rounds": rounds}
-        sizes.append(in_process(__file__, case))
+        sizes.append({"rounds": rounds} | in_process(__file__, case))
         report(sizes[-1])
     results = {
         "widths": WIDTHS,
-        "rounds": rounds,
         "steps_of_loop": STEPS,
         "sizes": sizes,
-        "compilation": compilation(IMAGES[0]),
+        "compilation": compilation(max(ROUNDS)),
     }
     write("one_gradient", results, (*PACKAGES, "torch"))
 
@@ -338,9 +337,8 @@ def main(rounds):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of timing (default: 5)")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(json.loads(options.case))))
     else:
-        main(options.rounds)
+        main()

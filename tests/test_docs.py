@@ -314,3 +314,22 @@ def test_the_map_names_every_theorem_figure_and_equation_of_the_main_text():
             ending = rf" (?:and|to) {re.escape(last)}\b" if last else r"\b"
             pattern = rf"\b{noun} {re.escape(first)}{ending}"
             assert any(re.search(pattern, row) for row in rows), f"{noun} {number}"
+
+
+# --- the page on cost ---------------------------------------------------------------------------
+
+
+def test_every_table_on_cost_is_that_of_the_committed_results():
+    cost = load(DOCS / "cost.py")
+    page = cost.PAGE.read_text(encoding="utf-8")
+    for name, table in cost.tables().items():
+        assert with_table(page, name, table) == page, name
+    for name in re.findall(r"\]\((figures/\S+)\)", page):
+        assert (DOCS / name).read_bytes().startswith(b"\x89PNG"), name
+
+
+def test_what_the_page_on_cost_says_of_targets_is_what_was_measured():
+    cost = load(DOCS / "cost.py")
+    rows = [row.split(" | ") for row in cost.work_precision_table().splitlines()[2:]]
+    verdicts = {(row[2], row[-1].split(": ")[1].removesuffix(" |")) for row in rows}
+    assert verdicts == {("1e-04", "met"), ("1e-06", "missed"), ("1e-08", "met")}
