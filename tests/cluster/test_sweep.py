@@ -264,19 +264,19 @@ def test_a_failing_configuration_is_listed_and_stops_nobody(killed):
 
 
 def test_what_raises_in_a_worker_is_listed_with_its_reason(undisturbed, address, tmp_path):
-    # The same run as before, and one of a network that no machine has room for.
+    # The same run as before, and one of a network whose params no machine can address.
     text = SWEEP.replace("hidden_widths = [4, 3]", "learning_rates = 0.1")
     text = text.replace('"killed"', '"large"')
     text, _, _ = text.partition("learning_rates = [")
     file = tmp_path / "too_large.toml"
-    file.write_text(f"{text}hidden_widths = [[4, 3], [1000000000000, 3]]\n", encoding="utf-8")
+    file.write_text(f"{text}hidden_widths = [[4, 3], [100000, 2147483646]]\n", encoding="utf-8")
     process = begin(file, undisturbed.folder.parent, "--ray", address)
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (1, ""), output
     assert "2 runs: 1 finished before" in output
     (reason,) = [line for line in output.splitlines() if line.startswith("failed: ")]
-    assert "1000000000000" in reason
-    assert "Unable to allocate" in reason
+    assert "2147483646: " in reason
+    assert "Unable to allocate 1.5" in reason
 
 
 def test_the_same_command_again_computes_nothing(killed, file):
