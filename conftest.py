@@ -1,6 +1,7 @@
 """Every test and doctest runs in double precision, and shapes must match by themselves."""
 
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -40,3 +41,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if any(item.path.is_relative_to(path) for path in TORCH):
             item.add_marker("torch")
+
+
+# Compiled programs stay in memory: some gigabytes in each of the processes that share the tests,
+# and as many memory maps. The next file seldom needs those of the last.
+MOST_MEMORY = 3 * 2**30
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_of_earlier_files_are_forgotten():
+    """Forgets compiled programs where they have become many, once a file of tests is done."""
+    yield
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if LINUX else 0
+    if pages * 4096 > MOST_MEMORY:
+        jax.clear_caches()

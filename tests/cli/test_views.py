@@ -8,6 +8,7 @@ from rich.console import Console
 
 from counterflow.cli import views
 from counterflow.cli.downloads import download_view
+from counterflow.cli.printing import can_be_drawn_on
 from counterflow.cli.views import LiveView, PlainView
 from counterflow.runs.training import Training, Update
 
@@ -38,7 +39,8 @@ def clock(monkeypatch):
 
 def written(terminal=False):
     file = io.StringIO()
-    return file, Console(file=file, force_terminal=terminal, width=100)
+    environment = {"TERM": "xterm"}  # whatever the tests are run in
+    return file, Console(file=file, force_terminal=terminal, width=100, _environ=environment)
 
 
 def later(update, done):
@@ -152,3 +154,13 @@ def test_a_download_is_a_line_or_a_bar_or_nothing():
     with download_view(console, quiet=False):
         pass
     assert file.getvalue() == ""  # nothing was to be downloaded
+
+
+def test_a_terminal_that_only_takes_lines_gets_lines():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100, _environ={"TERM": "dumb"})
+    assert not can_be_drawn_on(console)
+    assert can_be_drawn_on(written(terminal=True)[1])
+    with download_view(console, quiet=False) as progress:
+        progress("images.gz", 0, 1000)
+    assert "downloading images.gz" in file.getvalue()

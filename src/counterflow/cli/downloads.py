@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..data import dataset
+from .printing import can_be_drawn_on
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def download_view(console: Console, quiet: bool) -> Iterator[dataset.Progress]:
     if quiet:
         yield dataset.silent
         return
-    if not console.is_terminal:
+    if not can_be_drawn_on(console):
         said = set()
 
         def say(file: str, done: int, total: int) -> None:

@@ -30,3 +30,8 @@ def has_control_characters(text: str) -> bool:
 def say(console: Console, text: str) -> None:
     """Prints text as it is, in lines of any length."""
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def can_be_drawn_on(console: Console) -> bool:
+    """Whether a console can show what changes: a terminal, and not one that only takes lines."""
+    return console.is_terminal and not console.is_dumb_terminal

@@ -29,7 +29,7 @@ from ..sweeps.reading import read_sweep
 from ..sweeps.sweep import open_sweep, write_sweep
 from .downloads import download_view
 from .models import blaming, load_model
-from .printing import say
+from .printing import can_be_drawn_on, say
 from .sweep_run import Task, carry_out_one
 from .sweep_views import LiveSweepView, PlainSweepView, summary
 from .working import STOPPED, CommandError
@@ -94,7 +94,7 @@ def sweep_command(typed: str) -> Callable[..., int]:
 
         view: SweepWatcher = SweepWatcher()
         if not quiet:
-            view = LiveSweepView(console) if console.is_terminal else PlainSweepView(console)
+            view = LiveSweepView(console) if can_be_drawn_on(console) else PlainSweepView(console)
         jobs = _with_data(jobs, folder, data_dir, console, quiet)
         try:
             with view if isinstance(view, LiveSweepView) else nullcontext():

@@ -17,7 +17,7 @@ from ..report.report import missing_of, warnings_of, write_report
 from ..runs.run import Run
 from ..runs.training import Stopped
 from .compiling import compiled_on_disk
-from .printing import printable, say
+from .printing import can_be_drawn_on, printable, say
 from .stopping import stopping_at_a_record
 from .views import LiveView, PlainView
 
@@ -48,7 +48,7 @@ def work(
     console = Console()
     view: Watcher = Watcher()
     if not quiet:
-        view = LiveView(console) if console.is_terminal else PlainView(console)
+        view = LiveView(console) if can_be_drawn_on(console) else PlainView(console)
     with stopping_at_a_record(view.said) as stopping, compiled_on_disk() as compilation:
         try:
             with view if isinstance(view, LiveView) else nullcontext():
