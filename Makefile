@@ -55,7 +55,7 @@ bench-more: .venv/.installed-torch ## measure the cost of finding symmetries, of
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/processes.py
 
-faults: .venv/.installed-cluster ## kill, fill, damage and rush everything that writes, and count what is lost, in about ten minutes
+faults: .venv/.installed-cluster ## kill, fill, damage and rush everything that writes, and count what is lost, in about twenty minutes
 	$(BIN)/python faults/main.py; code=$$?; $(BIN)/python docs/faults.py && exit $$code
 
 figures: .venv/.installed ## make the figures of the documentation, and what is missing of its results
