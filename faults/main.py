@@ -3,8 +3,8 @@
     python faults/main.py [--only run report] [--trials 5]
 
 Every fault comes over commands that are at work; afterwards the same command goes on to the end,
-and what it leaves is compared with an undisturbed run, to the last bit. Without options, about twenty
-minutes on two cores. Results: `docs/results/faults.json`, rewritten after each fault, unless
+and what it leaves is compared with an undisturbed run, to the last bit. Without options, about
+twenty minutes on two cores. Results: `docs/results/faults.json`, rewritten after each fault, unless
 the number of trials was chosen.
 """
 
