@@ -8,7 +8,8 @@ from jaxtyping import PyTree
 
 from ..dynamics.dynamics import Flow
 from .requirements import require_solver
-from .rock4 import ROCK4, Estimate, first_estimate
+from .rock4 import ROCK4
+from .spectral_radius import Estimate, first_estimate
 
 # Classical methods are stable up to about 0.6/ρ of time per evaluation, ρ the spectral radius:
 # their cost over a time T is at least ρT/0.6. ROCK4 takes at least five evaluations a step, and as

@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
 from ..problem.tree import is_finite, norm, rms
-from .rock4 import ROCK4, Estimate, after_rejection, longest_step
+from .rock4 import ROCK4, after_rejection, longest_step
+from .spectral_radius import Estimate
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where

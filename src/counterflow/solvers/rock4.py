@@ -14,23 +14,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from ..problem.tree import add_scaled, norm, rounding_of, scaled, weighted_sum
+from ..problem.tree import add_scaled, weighted_sum
 from .hermite import TwoStepHermite, point_before
 from .rock4_coefficients import STAGES, coefficients
+from .spectral_radius import Estimate, first_estimate, next_estimate
 
 # How many accepted steps an estimate of the spectral radius serves; longer where the fewest stages
 # would do for a radius so much larger, but not after a step that was rejected.
 _REFRESH, _WARY, _OVERDUE = 10, 1.5, 1_000_000
-# The iterations of an estimate: from nothing, and when the vector of the last one is at hand.
-_FIRST, _WARM = 10, 8
-# To what two iterations have to agree: at first, well enough for a choice of the solver, and later.
-_ROUGH, _FINE = 0.1, 0.02
 # An estimate from below is raised by so much; one that was cut off as it grew, by so much more.
 _SAFETY, _CUT_OFF = 1.1, 1.1
-# How much noise the vector of the last estimate is given. An eigenvector would remain one.
-_STIRRED = 0.1
 
 
 class Rock4State(NamedTuple):
@@ -51,22 +46,6 @@ class Rock4State(NamedTuple):
     radius: Float[Array, ""]
     age: Int[Array, ""]
     evaluations: Int[Array, ""]
-
-
-class Estimate(NamedTuple):
-    """The spectral radius of a Jacobian, by power iterations.
-
-    Attributes:
-        radius: The radius.
-        direction: The vector of the last iteration, of length one.
-        evaluations: How often the velocity was evaluated.
-        settled: Whether the iterations came to agree, or were cut off while the radius grew.
-    """
-
-    radius: Float[Array, ""]
-    direction: PyTree
-    evaluations: Int[Array, ""]
-    settled: Bool[Array, ""]
 
 
 class _Table(NamedTuple):
@@ -186,8 +165,9 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
 
         def estimate(state: Rock4State) -> Rock4State:
             of_part = self._velocity_of_part(terms, t0, y0, args)
-            start = _stirred(state.direction)
-            found = spectral_radius(of_part, self.part(y0), self.part(state.velocity), start, _WARM)
+            found = next_estimate(
+                of_part, self.part(y0), self.part(state.velocity), state.direction
+            )
             # One that was cut off is gone on with at the next step.
             return state._replace(
                 direction=found.direction,
@@ -271,61 +251,3 @@ def after_rejection(kept: Rock4State, attempted: Rock4State) -> Rock4State:
         age=jnp.full_like(kept.age, _OVERDUE),
         evaluations=attempted.evaluations,
     )
-
-
-def noise(like: PyTree) -> PyTree:
-    """A fixed random vector of length one."""
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(jax.random.key(0), len(leaves))
-    found = [
-        jax.random.normal(key, leaf.shape, leaf.dtype)
-        for key, leaf in zip(keys, leaves, strict=True)
-    ]
-    tree = jax.tree.unflatten(structure, found)
-    return scaled(1 / norm(tree), tree)
-
-
-def _stirred(direction: PyTree) -> PyTree:
-    mixed = add_scaled(direction, _STIRRED, noise(direction))
-    return scaled(1 / norm(mixed), mixed)
-
-
-def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate:
-    """The spectral radius from nothing: well enough for a choice, and to begin with."""
-    # Not from the velocity itself, which is no direction at all where the flow is at rest.
-    return spectral_radius(velocity, params, at_params, noise(params), _FIRST, _ROUGH)
-
-
-def spectral_radius(
-    velocity: Any,
-    params: PyTree,
-    at_params: PyTree,
-    direction: PyTree,
-    iterations: int,
-    agreement: float = _FINE,
-) -> Estimate:
-    """The spectral radius of the Jacobian, by power iterations until two of them agree."""
-    length = rounding_of(params) ** 0.5 * (1 + norm(params))
-
-    def agree(radius: Any, before: Any) -> Any:
-        return jnp.abs(radius - before) <= agreement * radius
-
-    def unfinished(carry: Any) -> Any:
-        count, radius, before, _ = carry
-        return (count < iterations) & ~agree(radius, before)
-
-    def iterate(carry: Any) -> Any:
-        count, radius, _, vector = carry
-        there = velocity(add_scaled(params, length, vector))
-        image = scaled(1 / length, add_scaled(there, -1, at_params))
-        size = norm(image)
-        vector = scaled(1 / jnp.where(size > 0, size, 1), image)
-        return count + 1, size, radius, vector
-
-    zero = jnp.zeros_like(norm(params))
-    start = (jnp.zeros((), jnp.int32), zero, zero - 1, direction)
-    count, radius, before, vector = jax.lax.while_loop(unfinished, iterate, start)
-    # Of a symmetric Jacobian the sizes grow to the radius. Of a pair of complex eigenvalues they
-    # swing, and never agree: the larger of two is taken, and where they fall it is large enough.
-    settled = agree(radius, before) | (radius < before)
-    return Estimate(jnp.maximum(radius, before), vector, count, settled)

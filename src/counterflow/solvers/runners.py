@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from ..dynamics.dynamics import Flow
 from ..dynamics.gradient_descent import GradientDescent
 from . import descent, flow
-from .rock4 import Estimate
+from .spectral_radius import Estimate
 from .trajectory import Statistics, Status
 
 _STATUS = {
