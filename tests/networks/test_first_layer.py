@@ -1,4 +1,4 @@
-"""The first layer with its data transposed too: the same network, its derivatives and all."""
+"""The first layer with its data transposed too, or in blocks: the same network and derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -6,39 +6,58 @@ import numpy as np
 import pytest
 
 import counterflow as cf
+from counterflow.data.digits import digits
+from counterflow.networks.blocks import in_blocks
 from counterflow.networks.paper_network import cross_entropy, glorot_uniform
+
+PARAMS = glorot_uniform((64, 5, 4, 10))
+
+
+def arranged(how):
+    """The problem with its data arranged in a way."""
+    inputs, targets = digits().inputs, digits().targets
+    blocks, order = in_blocks(inputs)
+    data = {
+        "plain": (inputs, targets),
+        "transposed": (inputs, targets, inputs.T.copy()),
+        "blocks": (blocks, targets[order]),
+    }
+    return cf.Problem(cross_entropy, jax.tree.map(jnp.asarray, data[how]), weight_decay=0.01)
 
 
 @pytest.fixture(scope="module")
-def problems():
-    random = np.random.default_rng(0)
-    inputs = jnp.asarray(random.normal(size=(30, 6)))
-    targets = jnp.asarray(np.eye(3)[random.integers(0, 3, 30)])
-    plain = cf.Problem(cross_entropy, (inputs, targets), weight_decay=0.01)
-    transposed = cf.Problem(cross_entropy, (inputs, targets, inputs.T), weight_decay=0.01)
-    return plain, transposed, glorot_uniform((6, 5, 4, 3))
+def plain():
+    return arranged("plain")
+
+
+@pytest.fixture(scope="module", params=["transposed", "blocks"])
+def problem(request):
+    return arranged(request.param)
 
 
 def close(a, b):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), a, b)
 
 
-def test_loss_gradient_and_products_are_the_same(problems):
-    plain, transposed, params = problems
-    close(plain.loss(params), transposed.loss(params))
-    close(plain.gradient(params), transposed.gradient(params))
-    close(*(p.hessian_vector_product(params, params) for p in (plain, transposed)))
+def test_loss_gradient_and_products_are_the_same(plain, problem):
+    close(plain.loss(PARAMS), problem.loss(PARAMS))
+    close(plain.gradient(PARAMS), problem.gradient(PARAMS))
+    close(*(p.hessian_vector_product(PARAMS, PARAMS) for p in (plain, problem)))
 
 
 @pytest.mark.filterwarnings("error")  # of an operation without a rule
-def test_counter_terms_are_the_same(problems):
-    plain, transposed, params = problems
-    for method in ("taylor", "lie"):
-        close(*(cf.counter_terms(p, params, 3, method=method) for p in (plain, transposed)))
+@pytest.mark.parametrize("method", ["taylor", "lie"])
+def test_counter_terms_are_the_same(plain, problem, method):
+    close(*(cf.counter_terms(p, PARAMS, 3, method=method) for p in (plain, problem)))
 
 
-def test_the_gradient_uses_the_transposed_data(problems):
-    _, transposed, params = problems
-    wrong = cf.Problem(cross_entropy, (*transposed.data[:2], 0 * transposed.data[2]))
-    assert not np.any(wrong.gradient(params)["input"])
-    assert np.any(wrong.gradient(params)["hidden"])
+def test_the_gradient_uses_the_transposed_data(problem):
+    if len(problem.data) == 3:
+        nothing = (*problem.data[:2], 0 * problem.data[2])
+    else:
+        blocks, targets = problem.data
+        empty = tuple(0 * part for part in blocks.transposed)
+        nothing = (blocks._replace(transposed=empty, blank=0 * blocks.blank), targets)
+    wrong = cf.Problem(cross_entropy, nothing).gradient(PARAMS)
+    assert not np.any(wrong["input"])
+    assert np.any(wrong["hidden"])

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .blocks import Blocks, total
 from .cross_entropy import AnyArray, Batch, mean_cross_entropy
 from .first_layer import first_layer
 
 Params = dict[str, Float[Array, "inputs outputs"]]
+BlockBatch = tuple[Blocks, Float[AnyArray, "samples classes"]]
 TransposedBatch = tuple[
     Float[AnyArray, "samples pixels"],
     Float[AnyArray, "samples classes"],
@@ -43,33 +45,44 @@ def glorot_uniform(widths: tuple[int, int, int, int], seed: int = 7) -> Params:
     return params
 
 
-def logits(
-    params: Params,
-    inputs: Float[AnyArray, "samples pixels"],
-    transposed: Float[AnyArray, "pixels samples"] | None = None,
-) -> Float[Array, "samples _"]:
-    """The network's outputs before the softmax; the inputs once more, transposed, save time.
+def logits(params: Params, inputs: Float[AnyArray, "samples pixels"]) -> Float[Array, "samples _"]:
+    """The network's outputs before the softmax."""
+    (outputs,) = _logits(params, first_layer(inputs, None, params["input"]))
+    return outputs
+
+
+def _logits(params: Params, values: tuple[Array, ...]) -> list[Array]:
+    """The outputs for values of the first layer, which are those of all samples in some arrays.
 
     A linear layer, batch normalization and another linear layer are one product with a matrix, once
     the covariance `C` of the activations is known: of the unit with weights `w` the variance is
     `wᵀCw`. That is exact, and spares all work on the normalized activations themselves where there
     are more samples than units.
     """
-    activations = jax.nn.silu(first_layer(inputs, transposed, params["input"]))
-    centred = activations - jnp.mean(activations, axis=0, keepdims=True)
+    count = sum(map(len, values))
+    activations = [jax.nn.silu(some) for some in values]
+    mean = total(jnp.sum(some, axis=0, keepdims=True) for some in activations) / count
+    centred = [some - mean for some in activations]
     hidden = params["hidden"]
-    if len(centred) < _SAMPLES_PER_UNIT * len(hidden):
-        values = centred @ hidden
-        return values / jnp.sqrt(jnp.mean(values**2, axis=0, keepdims=True)) @ params["readout"]
-    covariance = centred.T @ centred / len(centred)
+    if count < _SAMPLES_PER_UNIT * len(hidden):
+        centred = [some @ hidden for some in centred]
+        variances = total(jnp.sum(some**2, axis=0, keepdims=True) for some in centred) / count
+        return [some / jnp.sqrt(variances) @ params["readout"] for some in centred]
+    covariance = total(some.T @ some for some in centred) / count
     variances = jnp.sum(hidden * (covariance @ hidden), axis=0, keepdims=True)
-    return centred @ ((hidden / jnp.sqrt(variances)) @ params["readout"])
+    readout = (hidden / jnp.sqrt(variances)) @ params["readout"]
+    return [some @ readout for some in centred]
 
 
-def cross_entropy(params: Params, data: Batch | TransposedBatch) -> Float[Array, ""]:
+def cross_entropy(params: Params, data: Batch | BlockBatch | TransposedBatch) -> Float[Array, ""]:
     """The mean cross-entropy of the network on inputs and one-hot targets.
 
-    A third part of the data, the inputs transposed, makes the gradient of many images faster.
+    Inputs in `Blocks` make the gradient of many images faster, where most pixels are blank; so does
+    a third part of the data, the inputs transposed.
     """
-    inputs, targets, *transposed = data
-    return mean_cross_entropy(logits(params, inputs, *transposed), targets)
+    inputs, targets, *more = data
+    transposed = more[0] if more else None
+    outputs = _logits(params, first_layer(inputs, transposed, params["input"]))
+    ends = np.cumsum([len(some) for some in outputs])
+    pairs = zip(outputs, jnp.split(targets, ends[:-1]), strict=True)
+    return total(len(some) / ends[-1] * mean_cross_entropy(some, own) for some, own in pairs)
