@@ -1,19 +1,21 @@
 """The time of one gradient of the paper's network, beside other ways and the matrix-multiply limit.
 
-    python benchmarks/one_gradient.py
+    python benchmarks/one_gradient.py [--data-dir FOLDER]
 
-The limit is the time of the eight matrix products that forward and backward pass of the network,
-written down straightforwardly, consist of, each by the faster of JAX and NumPy; a second limit has
-PyTorch's products to choose from as well. All is timed in turns within one process, in double
-precision; the gradients have to agree. Three more processes measure compilation: without JAX's
-cache on disk, with an empty one and with a full one. Results:
-`benchmarks/results/one_gradient.json`.
+On the images of MNIST, or on random ones where those cannot be had. The limit is the time of the
+eight matrix products that forward and backward pass of the network, written down straightforwardly,
+consist of, each by the faster of JAX and NumPy; a second limit has PyTorch's products to choose
+from as well. All is timed in turns within one process, in double precision; the gradients have to
+agree. Three more processes measure compilation: without JAX's cache on disk, with an empty one and
+with a full one. Results: `benchmarks/results/one_gradient.json`.
 """
 
 import argparse
 import json
+import sys
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 from common import (
@@ -32,6 +34,8 @@ STEPS, LEARNING_RATE = 5, 0.1  # of the loop
 TOLERANCE = 1e-12
 PAUSE = 0.05
 LEAST = 20_000  # images per timing, by several calls if need be
+# Images in a block at the least, and the weight of rare ink: those of the library first.
+ARRANGEMENTS = ((800, 0.75), (800, 0.0), (800, 0.5), (800, 1.0), (1600, 0.75), (400, 0.75))
 
 
 # The straightforward network, thrice: linear, swish, linear, batch normalization, linear, softmax.
@@ -83,6 +87,18 @@ def numpy_gradient(params, inputs, targets):
     return inputs.T @ d_before, d_second, d_third
 
 
+def images_of(count, folder):
+    """MNIST's first images; where they cannot be had, random ones, of which no pixel is blank."""
+    from counterflow.data.dataset import DataError, load
+
+    try:
+        dataset = load("mnist", None if folder is None else Path(folder))
+    except DataError as error:
+        print(f"{error}\nrandom images instead", file=sys.stderr)
+        return "random pixels", *random_batch(count, WIDTHS)
+    return "MNIST", dataset.inputs[:count], dataset.targets[:count]
+
+
 def gradients(inputs, targets, start):
     """Functions by name and way of calling: one gradient, or the params after a loop of steps."""
     import jax
@@ -91,12 +107,14 @@ def gradients(inputs, targets, start):
 
     import counterflow as cf
     from counterflow.counter_terms.update_rule import descend
+    from counterflow.networks.blocks import in_blocks
     from counterflow.networks.paper_network import LAYERS, cross_entropy
 
     params = dict(zip(LAYERS, map(jnp.asarray, start), strict=True))
     data = tuple(map(jnp.asarray, (inputs, targets)))
-    # As the library's runs hold their data: the inputs once more, transposed.
-    problem = cf.Problem(cross_entropy, (*data, jnp.asarray(np.ascontiguousarray(inputs.T))))
+    blocks, order = in_blocks(inputs)  # as the library's runs hold their data
+    problem = cf.Problem(cross_entropy, (blocks, jnp.asarray(targets[order])))
+    whole = cf.Problem(cross_entropy, (*data, jnp.asarray(np.ascontiguousarray(inputs.T))))
 
     def loop_of(gradient):
         def step(data, point):
@@ -121,6 +139,7 @@ def gradients(inputs, targets, start):
     return {
         ("counterflow", "loop"): compiled(loop_of(cf.Problem.gradient), problem),
         ("counterflow", "call"): compiled(cf.Problem.gradient, problem),
+        ("counterflow, not in blocks", "loop"): compiled(loop_of(cf.Problem.gradient), whole),
         ("JAX", "loop"): compiled(loop_of(straightforward), data),
         ("JAX", "call"): compiled(straightforward, data),
         (TORCH, "call"): lambda: torch_gradient(leaves, *tensors),
@@ -222,13 +241,13 @@ def others(times):
 # Cases
 
 
-def time_case(images, rounds):
+def time_case(images, rounds, folder):
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from counterflow.networks.paper_network import glorot_uniform
 
-    inputs, targets = random_batch(images, WIDTHS)
+    data, inputs, targets = images_of(images, folder)
     start = [np.array(leaf) for leaf in glorot_uniform(WIDTHS).values()]
     functions, factors = gradients(inputs, targets, start), multiplications(inputs, start)
     errors = differences(functions, inputs, targets, start)
@@ -260,23 +279,23 @@ def time_case(images, rounds):
             }
         )
     limits = {"limit_seconds": limit, "limit_with_torch_seconds": with_torch}
-    return {"images": images, **limits, "products": parts, "gradients": rows}
+    return {"data": data, "images": images, **limits, "products": parts, "gradients": rows}
 
 
-def compile_case(images, cache):
+def compile_case(images, cache, folder):
     import jax
-    import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     import counterflow as cf
+    from counterflow.networks.blocks import in_blocks
     from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
-    shapes = ((images, WIDTHS[0]), (images, WIDTHS[-1]), (WIDTHS[0], images))
-    data = tuple(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes)
-    problem, params = cf.Problem(cross_entropy, data), glorot_uniform(WIDTHS)
+    _, inputs, targets = images_of(images, folder)
+    blocks, _ = in_blocks(inputs)
+    problem, params = cf.Problem(cross_entropy, (blocks, targets)), glorot_uniform(WIDTHS)
     start = time.perf_counter()
     lowered = jax.jit(cf.Problem.gradient).lower(problem, params)
     middle = time.perf_counter()
@@ -284,17 +303,41 @@ def compile_case(images, cache):
     return {"trace_seconds": middle - start, "compile_seconds": time.perf_counter() - middle}
 
 
+def blocks_case(images, folder):
+    """What part of the numbers blocks leave, arranged in several ways, and how long it takes."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from counterflow.networks.blocks import in_blocks
+
+    _, inputs, _ = images_of(images, folder)
+    rows = []
+    for least, rarity in ARRANGEMENTS:
+        start = time.perf_counter()
+        blocks, _ = in_blocks(inputs, least, rarity)
+        rows.append(
+            {
+                "blocks": len(blocks.parts),
+                "rarity": rarity,
+                "left": sum(part.size for part in blocks.parts) / inputs.size,
+                "seconds": time.perf_counter() - start,
+            }
+        )
+    return rows
+
+
 def run_case(case):
-    return {"time": time_case, "compile": compile_case}[case.pop("kind")](**case)
+    kinds = {"time": time_case, "compile": compile_case, "blocks": blocks_case}
+    return kinds[case.pop("kind")](**case)
 
 
-def compilation(images):
+def compilation(images, where):
     """Seconds of compilation without a cache on disk, with an empty one, and with a full one."""
     with tempfile.TemporaryDirectory() as folder:
         caches = {"no cache": None, "empty cache": folder, "full cache": folder}
         rows = []
         for name, cache in caches.items():
-            case = {"kind": "compile", "images": images, "cache": cache}
+            case = {"kind": "compile", "images": images, "cache": cache, "folder": where}
             rows.append({"cache": name} | in_process(__file__, case))
             text = "compilation, {cache}: {compile_seconds:.2f} s after {trace_seconds:.2f} s"
             print(text.format(**rows[-1]), "of tracing", flush=True)
@@ -303,33 +346,40 @@ def compilation(images):
 
 def report(size):
     print(
-        "{images:,} images: the limit is {0:.1f} ms, with PyTorch's products {1:.1f} ms".format(
-            1e3 * size["limit_seconds"], 1e3 * size["limit_with_torch_seconds"], **size
-        )
+        f"{size['images']:,} images of {size['data']}: the limit is "
+        f"{1e3 * size['limit_seconds']:.1f} ms, with PyTorch's products "
+        f"{1e3 * size['limit_with_torch_seconds']:.1f} ms"
     )
     for part in size["products"]:
         times = [f"{who} {1e3 * time:.1f} ms" for who, time in part["seconds"].items()]
         print(f"  {part['product']:7}", "; ".join(times))
     for row in size["gradients"]:
         print(
-            f"  {row['name']:11} {row['way']} {1e3 * row['seconds']:8.1f} ms, "
+            f"  {row['name']:26} {row['way']} {1e3 * row['seconds']:8.1f} ms, "
             f"{row['percent_of_limit']:3.0f} % of the limit, "
             f"{row['percent_of_limit_with_torch']:3.0f} % of that with PyTorch's products",
             flush=True,
         )
 
 
-def main():
+def main(folder):
+    where = None if folder is None else str(folder.resolve())
     sizes = []
     for images, rounds in ROUNDS.items():
-        case = {"kind": "time", "images": images, "rounds": rounds}
+        case = {"kind": "time", "images": images, "rounds": rounds, "folder": where}
         sizes.append({"rounds": rounds} | in_process(__file__, case))
         report(sizes[-1])
+    case = {"kind": "blocks", "images": max(ROUNDS), "folder": where}
+    arrangements = in_process(__file__, case)
+    for row in arrangements:
+        text = "{blocks} blocks, rarity {rarity}: {left:.0%} of the numbers left, {seconds:.1f} s"
+        print(text.format(**row), flush=True)
     results = {
         "widths": WIDTHS,
+        "arrangements": arrangements,
         "steps_of_loop": STEPS,
         "sizes": sizes,
-        "compilation": compilation(max(ROUNDS)),
+        "compilation": compilation(max(ROUNDS), where),
     }
     write("one_gradient", results, (*PACKAGES, "torch"))
 
@@ -337,8 +387,9 @@ def main():
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--data-dir", type=Path, help="where the files of MNIST are")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(json.loads(options.case))))
     else:
-        main()
+        main(options.data_dir)

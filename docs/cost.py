@@ -7,27 +7,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-import altair
 import numpy as np
 
+from cost_charts import (
+    KINDS,
+    METHODS,
+    counter_terms_chart,
+    fast_forward_chart,
+    growth_chart,
+    one_gradient_chart,
+    points_of,
+    work_precision_chart,
+)
 from counterflow.report.cost import duration
-from counterflow.report.style import BLUE, GREEN, GREY, ORANGE, ORDERS, themed
 from page import DOCS, RESULTS, rows_of, save, write_table
 
 PAGE = DOCS / "cost.md"
 BENCHMARKS = DOCS.parent / "benchmarks" / "results"
-# In the legends, in this order; each has the same colour in every panel.
-SOLVERS = {
-    "counterflow": "#0072B2",
-    "counterflow, orbit": "#56B4E9",
-    "diffrax Tsit5": ORANGE,
-    "diffrax Dopri8": "#D55E00",
-    "diffrax Kvaerno5": "#CC79A7",
-    "torchdiffeq dopri5": GREEN,
-    "torchdiffeq dopri8": "#00664A",
-    "RK4, step α/sharpness": "#7A6A00",
-    "Euler": GREY,
-}
 
 
 def found(name: str) -> dict[str, Any]:
@@ -41,57 +37,7 @@ def measured_on(name: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def power(field: str, title: str, **scale: Any) -> Any:
-    """A logarithmic axis that is labelled by powers of ten."""
-    label = "'10^' + round(log(datum.value) / log(10))"
-    axis = altair.Axis(labelExpr=label, values=[10.0**k for k in range(-12, 9)])
-    return {"field": field, "type": "quantitative", "title": title, "axis": axis} | {
-        "scale": altair.Scale(type="log", **scale)
-    }
-
-
 # --- solvers --------------------------------------------------------------------------------------
-
-
-def work_precision_chart(results: dict[str, Any]) -> Any:
-    panels = []
-    for order, measured in results["orders"].items():
-        rows = [
-            {
-                "solver": name,
-                "gradients": point["gradients"],
-                "error": max(point["error"], 1e-11),
-                "extrapolated": point.get("extrapolated", False),
-            }
-            for name, points in measured["curves"].items()
-            for point in points
-            if point["error"] < 1 and name in SOLVERS
-        ]
-        colour = altair.Color("solver:N", title=None).scale(
-            domain=list(SOLVERS), range=list(SOLVERS.values())
-        )
-        base = altair.Chart(altair.Data(values=rows))
-        x = altair.X(**power("error", "relative error at t = 50", domain=[1e-11, 1], reverse=True))
-        y = altair.Y(**power("gradients", "gradients"))
-        width = altair.condition(
-            "datum.solver == 'counterflow'", altair.value(3), altair.value(1.5)
-        )
-        lines = base.mark_line().encode(
-            x=x,
-            y=y,
-            color=colour,
-            strokeWidth=width,
-            order=altair.Order("error:Q", sort="descending"),
-        )
-        points = base.mark_point(size=30).encode(
-            x=x,
-            y=y,
-            color=colour,
-            fill=altair.condition("datum.extrapolated", altair.value("white"), colour),
-        )
-        name = "gradient flow" if order == "0" else f"equation of motion, γ = {order}"
-        panels.append((lines + points).properties(width=290, height=400, title=name))
-    return themed(altair.hconcat(*panels))
 
 
 # The gradients over those of the best of the others, by the relative error, that were aimed at.
@@ -165,36 +111,6 @@ def fast_forward_table() -> str:
     )
 
 
-def fast_forward_chart(results: dict[str, Any]) -> Any:
-    rows = [
-        {
-            "gradients": row["gradients"],
-            "error": row["error"],
-            "by": "fast_forward" if "fast_forward" in row["name"] else "equation of motion",
-            "label": row["name"]
-            .removeprefix("equation of motion, ")
-            .removeprefix("fast_forward, "),
-        }
-        for row in results["rows"]
-        if row["error"] > 0
-    ]
-    descent = {"gradients": results["steps"], "label": "gradient descent itself"}
-    base = altair.Chart(altair.Data(values=rows))
-    x = altair.X(**power("gradients", "gradients", domain=[300, 100_000]))
-    y = altair.Y(**power("error", "relative error after 50,000 steps"))
-    colour = altair.Color("by:N", title=None).scale(
-        domain=["fast_forward", "equation of motion"], range=[BLUE, ORANGE]
-    )
-    points = base.mark_point(size=70, filled=True).encode(x=x, y=y, color=colour)
-    labels = base.mark_text(align="left", dx=8, fontSize=10).encode(
-        x=x, y=y, text="label:N", color=colour
-    )
-    line = altair.Chart(altair.Data(values=[descent]))
-    rule = line.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=x)
-    name = line.mark_text(angle=270, dy=-8, fontSize=10, color="#555").encode(x=x, text="label:N")
-    return themed((rule + name + points + labels).properties(width=520, height=280))
-
-
 # --- one gradient ---------------------------------------------------------------------------------
 
 
@@ -231,6 +147,14 @@ def one_gradient_table(results: dict[str, Any]) -> str:
     )
 
 
+def arrangements_table(results: dict[str, Any]) -> str:
+    rows = [
+        (str(row["blocks"]), f"{row['rarity']:g}", f"{row['left']:.0%}")
+        for row in results["arrangements"]
+    ]
+    return rows_of("blocks | r, of the weight f^−r of rare ink | of the numbers left", rows)
+
+
 # Percent of the limit that one gradient of all images was to reach.
 AIMED_AT = 85
 
@@ -262,20 +186,6 @@ def compilation_row(results: dict[str, Any]) -> str:
 
 # --- counter terms --------------------------------------------------------------------------------
 
-METHODS = {
-    "taylor": ("taylor", BLUE),
-    "lie": ("lie (nested autograd in JAX)", ORANGE),
-    "torch": ("nested autograd in PyTorch", GREEN),
-    "orbit": ("orbit (velocity, gradients only)", "#56B4E9"),
-}
-
-
-def points_of(results: dict[str, Any], method: str) -> list[tuple[int, dict[str, Any]]]:
-    """The cases of a method by the last counter term in them: a velocity of order γ has ξ̃_{γ−1}."""
-    shift = method == "orbit"
-    points = results["series"][method]
-    return [(point["order"] - shift, point) for point in points if point["order"] >= shift]
-
 
 def counter_terms_table(results: dict[str, Any]) -> str:
     series = {method: dict(points_of(results, method)) for method in METHODS}
@@ -300,40 +210,7 @@ def counter_terms_table(results: dict[str, Any]) -> str:
     return rows_of(f"up to | {header}", rows) + "\n\n" + budget
 
 
-def counter_terms_chart(results: dict[str, Any]) -> Any:
-    panels = []
-    for key in ("time", "memory"):
-        rows = [
-            {"order": order, "value": point[key], "method": name}
-            for method, (name, _) in METHODS.items()
-            for order, point in points_of(results, method)
-            if key in point
-        ]
-        colour = altair.Color("method:N", title=None).scale(
-            domain=[name for name, _ in METHODS.values()],
-            range=[colour for _, colour in METHODS.values()],
-        )
-        axis = altair.Axis(values=list(range(7)), format="d")
-        chart = (
-            altair.Chart(altair.Data(values=rows))
-            .mark_line(point=True)
-            .encode(
-                x=altair.X("order:Q", title="highest counter term, α", axis=axis),
-                y=altair.Y("value:Q", title=f"{key} over that of a gradient").scale(type="log"),
-                color=colour,
-            )
-        )
-        panels.append(chart.properties(width=300, height=240))
-    return themed(altair.hconcat(*panels))
-
-
 # --- growth ---------------------------------------------------------------------------------------
-
-KINDS = {
-    "gradient": ("gradient", ORDERS[0]),
-    "taylor_1": ("velocity, γ = 1", ORDERS[1]),
-    "orbit_2": ("velocity, γ = 2, orbit", ORDERS[2]),
-}
 
 
 def growth_table(results: dict[str, Any], terms: dict[str, Any]) -> str:
@@ -375,24 +252,6 @@ def order_rows(terms: dict[str, Any], method: str) -> list[tuple[str, ...]]:
     ]
 
 
-def growth_chart(results: dict[str, Any]) -> Any:
-    panels = []
-    for name in ("parameters", "samples"):
-        rows = [
-            {"size": point[name], "seconds": point[key], "kind": said}
-            for point in results[name]["points"]
-            for key, (said, _) in KINDS.items()
-        ]
-        colour = altair.Color("kind:N", title=None).scale(
-            domain=[said for said, _ in KINDS.values()],
-            range=[colour for _, colour in KINDS.values()],
-        )
-        chart = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
-        x, y = altair.X(**power("size", name)), altair.Y(**power("seconds", "seconds"))
-        panels.append(chart.encode(x=x, y=y, color=colour).properties(width=300, height=240))
-    return themed(altair.hconcat(*panels))
-
-
 # --- the whole ------------------------------------------------------------------------------------
 
 
@@ -416,14 +275,29 @@ def reproduction_row(path: Path, run: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+#: The results on this page, and what they are called on it.
+MEASURED = {
+    "fast_forward_digits": "fast-forward",
+    "work_precision_digits": "solvers",
+    "one_gradient": "one gradient",
+    "counter_terms": "counter terms",
+    "growth": "growth",
+}
+
+
 def machine_line() -> str:
-    known = found("one_gradient")["machine"]
-    versions = ", ".join(
-        f"{name} {version}"
-        for name, version in known.items()
-        if name not in ("processor", "cores", "python")
-    )
-    return f"{known['processor']}, {known['cores']} cores; Python {known['python']}, {versions}."
+    """The machines and versions of the results, which are named where the machines differ."""
+    machines: dict[str, list[str]] = {}
+    versions: dict[str, str] = {}
+    for name, said in MEASURED.items():
+        known = dict(found(name)["machine"])
+        machine = f"{known.pop('processor')}, {known.pop('cores')} cores"
+        machines.setdefault(machine, []).append(said)
+        versions |= known
+    where = list(machines)
+    if len(machines) > 1:
+        where = [f"{machine} ({', '.join(names)})" for machine, names in machines.items()]
+    return f"{'; '.join(where)}. {', '.join(f'{n} {v}' for n, v in versions.items())}."
 
 
 def tables() -> dict[str, str]:
@@ -433,6 +307,7 @@ def tables() -> dict[str, str]:
         "machine": machine_line(),
         "fast_forward": fast_forward_table(),
         "work_precision": work_precision_table(),
+        "arrangements": arrangements_table(gradient),
         "one_gradient": "\n\n".join(
             part(gradient) for part in (one_gradient_table, limit_row, compilation_row)
         ),
@@ -449,5 +324,6 @@ if __name__ == "__main__":
     for data in measured_on("work_precision"):
         results = found(f"work_precision_{data}")["results"]
         save(work_precision_chart(results), f"cost_work_precision_{data}")
+    save(one_gradient_chart(found("one_gradient")["results"]), "cost_one_gradient")
     save(counter_terms_chart(found("counter_terms")["results"]), "cost_counter_terms")
     save(growth_chart(found("growth")["results"]), "cost_growth")
