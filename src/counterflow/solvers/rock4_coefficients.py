@@ -195,32 +195,49 @@ def _finishing(wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             continue
 
         def excess(fourth: float, second=second, third=third) -> float:
-            return _four_stages(wanted, total * np.array([second, third, fourth]))[0]
+            return _tallest(wanted, total * np.array([second, third, fourth]))
 
         values = [excess(fourth) for fourth in fourths]
         for index in np.flatnonzero(np.diff(np.sign(values))):
             fourth = float(brentq(excess, fourths[index], fourths[index + 1], xtol=1e-15))  # pyright: ignore
-            rest, matrix, weights = _four_stages(wanted, total * np.array([second, third, fourth]))
+            matrix, weights = _four_stages(wanted, total * np.array([second, third, fourth]))
             size = float(np.max(np.abs([*matrix, *weights])))
-            # Where the sign changes at a pole there is no solution.
-            if abs(rest) < 1e-12 and (best is None or size < best[0]):
+            if best is None or size < best[0]:
                 best = (size, matrix, weights)
     assert best is not None
     return best[1], best[2]
 
 
-def _four_stages(wanted: np.ndarray, nodes: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """By how much the tallest tree is missed, and the matrix and weights that fit all others."""
-    w1, w2, w3, w4, w5, w6, w7, w8 = wanted
+def _tallest(wanted: np.ndarray, nodes: np.ndarray) -> float:
+    """By how much four stages that fit all other trees miss the tallest one, times b3.
+
+    Without that factor it had a pole where b3 vanishes, which looks like a root.
+    """
+    _, _, _, w4, _, w6, w7, w8 = wanted
     c2, c3, c4 = nodes
-    b2, b3, b4 = np.linalg.solve(np.array([nodes, nodes**2, nodes**3]), [w2, w3, w5])
+    _, b3, _ = _weights(wanted, nodes)
+    b4_a43 = (w7 - w4 * c2) / (c3 * (c3 - c2))
+    return b4_a43 * (w4 * c4 - w6) / (c4 - c3) - w8 * b3
+
+
+def _weights(wanted: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """The weights b2, b3, b4 for the trees without branches of their own."""
+    return np.linalg.solve(np.array([nodes, nodes**2, nodes**3]), wanted[[1, 2, 4]])
+
+
+def _four_stages(wanted: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The matrix and the weights that fit all trees but the tallest."""
+    w1, _, _, w4, _, w6, w7, _ = wanted
+    c2, c3, c4 = nodes
+    b2, b3, b4 = _weights(wanted, nodes)
     # The sums Σ_j a_ij c_j of the third and the fourth stage.
-    third, fourth = np.linalg.solve([[b3, b4], [b3 * c3, b4 * c4]], [w4, w6])
+    third = (w4 * c4 - w6) / (c4 - c3) / b3
+    fourth = (w6 - w4 * c3) / (c4 - c3) / b4
     a32 = third / c2
-    a43 = ((w7 - b3 * third * c2) / b4 - fourth * c2) / (c3 * (c3 - c2))
+    a43 = (w7 - w4 * c2) / (c3 * (c3 - c2)) / b4
     a42 = (fourth - a43 * c3) / c2
     matrix = np.array([c2, c3 - a32, a32, c4 - a42 - a43, a42, a43])
-    return b4 * a43 * third - w8, matrix, np.array([w1 - b2 - b3 - b4, b2, b3, b4])
+    return matrix, np.array([w1 - b2 - b3 - b4, b2, b3, b4])
 
 
 # How large the error estimate is, beside what the trees of order four contribute to the solution.
