@@ -15,7 +15,9 @@ def test_a_weight_that_vanishes_is_neither_a_pole_nor_a_root(stages):
     recurrence, _ = found._polynomials(stages, reach, found._START)
     wanted = found._missing(found._series(recurrence, reach))
     fourths = np.linspace(0.95, 1.15, 2001)
-    nodes = [wanted[0] * np.array([0.35, 0.3, fourth]) for fourth in fourths]
+    nodes = [wanted[0] * np.array([0.4, 0.35, fourth]) for fourth in fourths]
+    weights = np.array([found._weights(wanted, some) for some in nodes])
+    assert weights[0, 1] * weights[-1, 1] < 0
     excess = np.array([found._tallest(wanted, some) for some in nodes])
     jumps = np.abs(np.diff(excess))
     assert jumps.max() < 2 * jumps.min()
