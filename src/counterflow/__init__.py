@@ -44,6 +44,7 @@ from .solvers.fast_forward import FastForward as FastForward, fast_forward as fa
 from .solvers.interruption import RunInterrupted as RunInterrupted
 from .solvers.rock4 import ROCK4 as ROCK4
 from .solvers.solve import solve as solve
+from .solvers.stabilized_adams import StabilizedAdams as StabilizedAdams
 from .solvers.trajectory import (
     SolveError as SolveError,
     SolveInterrupted as SolveInterrupted,

@@ -8,8 +8,10 @@ import pytest
 
 import counterflow as cf
 from counterflow.errors.predict_error import PredictionRunner
+from counterflow.problem.tree import distance, norm
 from counterflow.solvers.choice import choose_solver
 from counterflow.solvers.rock4 import ROCK4
+from counterflow.solvers.stabilized_adams import StabilizedAdams
 from zoo import network
 
 # Rates from 0.1 to 2000: over a time of 5 a flow of it is stiff.
@@ -62,9 +64,11 @@ def test_many_records_at_a_small_tolerance_are_read_off_the_steps_of_tsit5(recor
     ("rtol", "horizon", "solver"),
     [
         (1e-5, HORIZON, ROCK4),
-        (1e-5, HORIZON / 100, diffrax.Tsit5),
+        (1e-5, HORIZON / 100, StabilizedAdams),
+        (1e-5, HORIZON / 1000, diffrax.Tsit5),
         (1e-9, HORIZON, ROCK4),
-        (1e-9, HORIZON / 10, diffrax.Dopri8),
+        (1e-9, HORIZON / 10, StabilizedAdams),
+        (1e-9, HORIZON / 1000, diffrax.Dopri8),
     ],
 )
 def test_a_flow_is_stiff_for_its_horizon_and_its_tolerance(rtol, horizon, solver):
@@ -72,12 +76,39 @@ def test_a_flow_is_stiff_for_its_horizon_and_its_tolerance(rtol, horizon, solver
     assert isinstance(chosen.solver, solver)
 
 
+def test_records_at_which_rock4_would_have_to_stop_speak_against_it():
+    flow, start = cf.GradientFlow(STIFF), jnp.ones(60)
+    few, many = (choose_solver(None, flow, start, 1e-5, HORIZON, count) for count in (10, 1000))
+    assert isinstance(few.solver, ROCK4)
+    assert isinstance(many.solver, StabilizedAdams)
+    times = np.linspace(0, HORIZON, 1001)[1:]
+    costs = [
+        evaluations(cf.solve(flow, start, times, rtol=1e-5, solver=solver))
+        for solver in (None, ROCK4())
+    ]
+    assert costs[0] < costs[1]
+
+
 def test_a_network_that_is_trained_for_long_becomes_stiff():
     problem, params = network()
     flow = cf.GradientFlow(problem)
-    short, long = (choose_solver(None, flow, params, 1e-5, time) for time in (10.0, 1000.0))
-    assert isinstance(short.solver, diffrax.Tsit5)
-    assert isinstance(long.solver, ROCK4)
+    short, long, longer = (
+        choose_solver(None, flow, params, 1e-5, time).solver for time in (10.0, 100.0, 1000.0)
+    )
+    assert isinstance(short, diffrax.Tsit5)
+    assert isinstance(long, StabilizedAdams)
+    assert isinstance(longer, ROCK4)
+
+
+def test_a_network_that_is_somewhat_stiff_takes_half_the_gradients_of_a_classical_solver():
+    problem, params = network()
+    flow, times = cf.GradientFlow(problem), [20.0]
+    exact = cf.solve(flow, params, times, rtol=1e-12, solver=diffrax.Dopri8()).at(0)
+    run = cf.solve(flow, params, times, rtol=1e-6)
+    classical = cf.solve(flow, params, times, rtol=1e-6, solver=diffrax.Tsit5())
+    assert run.statistics.solver == "StabilizedAdams"
+    assert distance(run.at(0), exact) < 1e-6 * norm(exact)
+    assert evaluations(run) < 0.5 * evaluations(classical)
 
 
 def test_a_velocity_that_is_no_number_does_not_stop_the_choice():
@@ -117,9 +148,15 @@ def test_evaluations_of_the_choice_are_those_made():
     assert 3 <= len(calls) <= 11
 
 
-# A classical solver is spared its first evaluation; ROCK4 would have to find out all of it itself.
+# A classical solver is spared its first evaluation; a stabilized one would have to find out all of
+# it itself.
 @pytest.mark.parametrize(
-    ("horizon", "solver", "spared"), [(1.0, diffrax.Tsit5(), "one"), (20.0, ROCK4(), "all")]
+    ("horizon", "solver", "spared"),
+    [
+        (0.2, diffrax.Tsit5(), "one"),
+        (1.0, StabilizedAdams(), "all"),
+        (20.0, ROCK4(), "all"),
+    ],
 )
 def test_evaluations_of_the_choice_are_counted_with_those_of_the_run(horizon, solver, spared):
     costs, made = [], []

@@ -31,7 +31,7 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.noun import noun, static
 from ..problem.problem import Problem
 from ..problem.tree import add_scaled, distance, inner, norm, rms, rounding_of, scaled, zeros_like
-from ..solvers.flow import Measure
+from ..solvers.measure import Measure
 
 #: The predictions that users see; the refined one tells them how far to trust these.
 KINDS = ("local", "propagated")

@@ -16,7 +16,7 @@ from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
 from ..problem.tree import norm, on_device, rounding_of
 from ..solvers.choice import choose_solver
-from ..solvers.flow import Integrator
+from ..solvers.flow import STABILIZED_SOLVERS, Integrator
 from ..solvers.interruption import RunInterrupted
 from ..solvers.requirements import (
     require_max_steps,
@@ -26,7 +26,6 @@ from ..solvers.requirements import (
     require_steps,
     require_tolerances,
 )
-from ..solvers.rock4 import ROCK4
 from ..solvers.runners import FlowRunner, run_records, stack
 from ..solvers.trajectory import Statistics, Status
 from .error_equation import MEASURE, ErrorEquation, ErrorState, uncertainty
@@ -236,8 +235,9 @@ class PredictionRunner:
         horizon, records = float(times[-1]), len(times)
         chosen = choose_solver(solver, equation.flow, params, rtol, horizon, records)
         # What predicts an error is driven by the params, and drives nothing.
-        stabilized = isinstance(chosen.solver, ROCK4)
-        self.solver = ROCK4(_params_of) if stabilized else chosen.solver
+        self.solver = chosen.solver
+        if isinstance(chosen.solver, STABILIZED_SOLVERS):
+            self.solver = replace(chosen.solver, part=_params_of)
         integrator = Integrator(self.solver, rtol, atol, dtype, MEASURE)
         start = _start(equation, params, initial_error)
         max_steps = require_max_steps(max_steps) or _MAX_STEPS

@@ -10,12 +10,17 @@ from ..dynamics.dynamics import Flow
 from .requirements import require_solver
 from .rock4 import ROCK4
 from .spectral_radius import Estimate, first_estimate
+from .stabilized_adams import StabilizedAdams
 
-# Classical methods are stable up to about 0.6/ρ of time per evaluation, ρ the spectral radius:
-# their cost over a time T is at least ρT/0.6. ROCK4 takes at least five evaluations a step, and as
-# many steps as its accuracy asks for: about 8 rtol^(−1/5) on trainings of networks to t = 50.
-# Measured (docs/cost.md), it is the cheaper one from about here on.
-_STABILIZED_ABOVE = 30
+# With ρ the spectral radius, T the horizon: classical methods are stable up to about 0.6/ρ of time
+# per evaluation, a stabilized Adams method up to about 2/ρ where it is not accuracy that decides.
+# It is the cheapest from a few 1/ρ on; but a short flow takes few evaluations anyway, and a
+# classical method compiles sooner.
+_MULTISTEP_ABOVE = 20
+# ROCK4 takes √(ρT N/0.35) evaluations for N steps: as many as its accuracy asks for, about
+# 4.4 rtol^(−1/5) on trainings of networks to t = 50, and one for each record, because it has to
+# stop at records where a flow is stiff. From here on that is less (measured: docs/cost.md).
+_ROCK4_ABOVE, _ACCURATE_STEPS = 14, 4.4
 # A method of higher order pays at tight tolerances, if it need not stop at many records.
 _DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13
 
@@ -41,7 +46,7 @@ def choose_solver(
 ) -> Choice:
     """The solver given, or one for the flow; raises unless it is one that fits a flow.
 
-    By default the stabilized one where the flow is stiff for its tolerance, else a classical one.
+    By default a stabilized one where the flow is stiff for its tolerance, else a classical one.
 
     Args:
         solver: The solver that was asked for, or `None`.
@@ -62,8 +67,10 @@ def suitable_solver(
     radius: float, rtol: float, horizon: float, records: int = 1
 ) -> diffrax.AbstractSolver:
     """The solver for a flow whose Jacobian has that spectral radius."""
-    if radius * horizon > _STABILIZED_ABOVE * rtol**-0.2:
+    if radius * horizon > _ROCK4_ABOVE * max(_ACCURATE_STEPS * rtol**-0.2, records):
         return ROCK4()
+    if radius * horizon > _MULTISTEP_ABOVE:
+        return StabilizedAdams()
     return classical_solver(rtol, records)
 
 

@@ -5,8 +5,7 @@ records and go on from there: it keeps the solver's own next step when a record 
 and everything it needs to go on is in one state.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -16,13 +15,18 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.dynamics import Flow
 from ..problem.tree import is_finite, norm, rms
+from .measure import EVERYTHING, Measure
 from .rock4 import ROCK4, after_rejection, longest_step
 from .spectral_radius import Estimate
+from .stabilized_adams import StabilizedAdams, adams_after_rejection
 from .trajectory import divergence_bound
 
 # Solvers whose dense output is as accurate as their steps (measured in tests/solvers). Where
 # records are denser than steps it saves up to two thirds of the work; Dopri8's would lose digits.
-DENSE_SOLVERS = (diffrax.Tsit5, ROCK4)
+DENSE_SOLVERS = (diffrax.Tsit5, ROCK4, StabilizedAdams)
+
+#: Solvers that know the spectral radius, and count their evaluations.
+STABILIZED_SOLVERS = (ROCK4, StabilizedAdams)
 
 # The length of a step times the spectral radius, up to which this holds for ROCK4: beyond, records
 # between its steps were up to twenty times less accurate. They are stopped at instead.
@@ -51,33 +55,6 @@ class FlowState(eqx.Module):
     restarts: Int[Array, ""]  # attempts that had to evaluate the velocity at their start
     code: Int[Array, ""]
     bound: Float[Array, ""]
-
-
-class Measure(NamedTuple):
-    """What the step-size controller looks at.
-
-    Attributes:
-        view: Maps the flow, the relative tolerance and a step's old state, new state and error
-            estimate to three trees of one structure, in which the error is compared with the
-            states entry by entry.
-        norm: The size of the errors so compared; a step is kept if it is below one.
-        first: The part of a state that chooses the first step. Of what starts at zero, every step
-            would seem long.
-    """
-
-    view: Callable[[Flow, Any, PyTree, PyTree, PyTree], tuple[PyTree, PyTree, PyTree]]
-    norm: Callable[[PyTree], Any]
-    first: Callable[[PyTree], PyTree] = lambda state: state
-
-
-def _everything(
-    flow: Flow, rtol: Any, old: PyTree, new: PyTree, error: PyTree
-) -> tuple[PyTree, PyTree, PyTree]:
-    del flow, rtol
-    return old, new, error
-
-
-EVERYTHING = Measure(_everything, rms)
 
 
 class Integrator(eqx.Module):
@@ -115,6 +92,8 @@ class Integrator(eqx.Module):
         if getattr(solver, "scan_kind", "lax") is None:
             # The default keeps what reverse mode would need.
             solver = eqx.tree_at(lambda s: s.scan_kind, solver, "lax", is_leaf=lambda x: x is None)
+        if isinstance(solver, StabilizedAdams):
+            solver = solver.judged(measure, self.controller.rtol, self.controller.atol)
         self.solver = solver
 
 
@@ -153,7 +132,7 @@ def start_flow(
     )
     # Arrays from the start: a plain `False` in here would have everything compiled twice.
     controller_state = jax.tree.map(jnp.asarray, controller_state)
-    if isinstance(solver, ROCK4):
+    if isinstance(solver, STABILIZED_SOLVERS):
         solver_state = solver.begin(TERM, zero, params, flow, velocity, estimate)
     else:
         solver_state = solver.init(TERM, zero, step_end, params, flow)
@@ -198,7 +177,9 @@ def _first_step_size(integrator: Integrator, params: PyTree, velocity: PyTree) -
         return rms(scaled)
 
     speed, length = size(velocity), size(params)
-    accurate = (0.01 / speed) ** (1 / _error_order(integrator.solver))
+    # A multistep method begins with the order one.
+    adams = isinstance(integrator.solver, StabilizedAdams)
+    accurate = (0.01 / speed) ** (1 / (2 if adams else _error_order(integrator.solver)))
     smooth = jnp.where(length > 0, length / speed, jnp.inf)
     # Not a number where the velocity is not: the first attempt then ends the run.
     return jnp.where(speed == 0, 1.0, jnp.minimum(accurate, smooth))
@@ -277,6 +258,8 @@ def _attempt(
     finite = is_finite(params)
     keep = keep & finite
     proposed = next_end - next_start
+    if isinstance(solver, StabilizedAdams):
+        proposed = solver_state.proposal
     # An error that is not a number leaves the controller without a proposal.
     usable = jnp.isfinite(proposed) & finite
     proposed = jnp.where(usable, proposed, 0.2 * (end - state.time))
@@ -287,8 +270,9 @@ def _attempt(
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, old)
 
     next_solver_state = chosen(solver_state, state.solver_state)
-    if isinstance(solver, ROCK4):
-        retry = after_rejection(state.solver_state, solver_state)
+    if isinstance(solver, STABILIZED_SOLVERS):
+        retried = after_rejection if isinstance(solver, ROCK4) else adams_after_rejection
+        retry = retried(state.solver_state, solver_state)
         next_solver_state = jax.tree.map(
             lambda a, b: jnp.where(keep, a, b), next_solver_state, retry
         )
@@ -338,7 +322,7 @@ def _error_order(solver: diffrax.AbstractSolver) -> Any:
 def velocity_evaluations(solver: diffrax.AbstractSolver, state: FlowState) -> int | None:
     """How often the velocity was evaluated to reach a state; `None` for implicit solvers."""
     at_start = 1  # for the first step size
-    if isinstance(solver, ROCK4):
+    if isinstance(solver, STABILIZED_SOLVERS):
         return at_start + int(state.solver_state.evaluations)
     attempts = int(state.accepted) + int(state.rejected)
     per_attempt = _per_attempt(solver)

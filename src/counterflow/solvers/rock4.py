@@ -19,7 +19,13 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..problem.tree import add_scaled, weighted_sum
 from .hermite import TwoStepHermite, point_before
 from .rock4_coefficients import STAGES, coefficients
-from .spectral_radius import Estimate, first_estimate, next_estimate
+from .spectral_radius import (
+    Estimate,
+    first_estimate,
+    next_estimate,
+    velocity_of_part,
+    whole_state,
+)
 
 # How many accepted steps an estimate of the spectral radius serves; longer where the fewest stages
 # would do for a radius so much larger, but not after a step that was rejected.
@@ -75,10 +81,6 @@ def _table() -> _Table:
     )
 
 
-def _whole(state: PyTree) -> PyTree:
-    return state
-
-
 class ROCK4(diffrax.AbstractAdaptiveSolver):
     """A stabilized explicit Runge–Kutta method of order 4, after Abdulle (2002).
 
@@ -103,7 +105,7 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         0.3679
     """
 
-    part: Callable[[PyTree], PyTree] = eqx.field(static=True, default=_whole)
+    part: Callable[[PyTree], PyTree] = eqx.field(static=True, default=whole_state)
 
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar = TwoStepHermite
@@ -133,7 +135,7 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
     ) -> Rock4State:
         """As `init`, where the velocity is at hand, and perhaps a first estimate of the radius."""
         if known is None:
-            of_part = self._velocity_of_part(terms, t0, y0, args)
+            of_part = velocity_of_part(self.part, terms, t0, y0, args)
             found = first_estimate(of_part, self.part(y0), self.part(velocity))
         else:
             found = known._replace(evaluations=jnp.zeros((), jnp.int32))
@@ -164,7 +166,7 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
         table = _table()
 
         def estimate(state: Rock4State) -> Rock4State:
-            of_part = self._velocity_of_part(terms, t0, y0, args)
+            of_part = velocity_of_part(self.part, terms, t0, y0, args)
             found = next_estimate(
                 of_part, self.part(y0), self.part(state.velocity), state.direction
             )
@@ -226,15 +228,6 @@ class ROCK4(diffrax.AbstractAdaptiveSolver):
             "slopes": (velocity_before, state.velocity, end),
         }
         return y1, error, dense, new_state, diffrax.RESULTS.successful
-
-    def _velocity_of_part(self, terms: Any, time: Any, state: PyTree, args: Any) -> Any:
-        """The velocity of the part of the state that has the spectrum, as a function of it."""
-
-        def of_part(part: PyTree) -> PyTree:
-            whole = part if self.part is _whole else eqx.tree_at(self.part, state, part)
-            return self.part(terms.vf(time, whole, args))
-
-        return of_part
 
 
 def longest_step(state: Rock4State) -> Float[Array, ""]:

@@ -1,7 +1,9 @@
 """The spectral radius of a flow's Jacobian, by power iterations on differences of the velocity."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -50,11 +52,24 @@ def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate
     return spectral_radius(velocity, params, at_params, noise(params), _FIRST, _ROUGH)
 
 
-def next_estimate(velocity: Any, params: PyTree, at_params: PyTree, direction: PyTree) -> Estimate:
+def next_estimate(
+    velocity: Any,
+    params: PyTree,
+    at_params: PyTree,
+    direction: PyTree,
+    agreement: float = _FINE,
+) -> Estimate:
     """The spectral radius near where another estimate found the direction."""
     mixed = add_scaled(direction, _STIRRED, noise(direction))
     start = scaled(1 / norm(mixed), mixed)
-    return spectral_radius(velocity, params, at_params, start, _WARM)
+    return spectral_radius(velocity, params, at_params, start, _WARM, agreement)
+
+
+def next_rough_estimate(
+    velocity: Any, params: PyTree, at_params: PyTree, direction: PyTree
+) -> Estimate:
+    """As `next_estimate`, in two iterations where the radius has hardly changed."""
+    return next_estimate(velocity, params, at_params, direction, _ROUGH)
 
 
 def spectral_radius(
@@ -90,3 +105,20 @@ def spectral_radius(
     # swing, and never agree: the larger of two is taken, and where they fall it is large enough.
     settled = agree(radius, before) | (radius < before)
     return Estimate(jnp.maximum(radius, before), vector, count, settled)
+
+
+def whole_state(state: PyTree) -> PyTree:
+    """All of a state: the part whose Jacobian has the spectrum of the whole, unless it is said."""
+    return state
+
+
+def velocity_of_part(
+    part: Callable[[PyTree], PyTree], terms: Any, time: Any, state: PyTree, args: Any
+) -> Callable[[PyTree], PyTree]:
+    """The velocity of the part of a state that has the spectrum, as a function of that part."""
+
+    def of_part(values: PyTree) -> PyTree:
+        whole = values if part is whole_state else eqx.tree_at(part, state, values)
+        return part(terms.vf(time, whole, args))
+
+    return of_part

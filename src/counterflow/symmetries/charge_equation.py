@@ -21,7 +21,7 @@ from ..dynamics.equation_of_motion import EquationOfMotion
 from ..problem.noun import noun, static
 from ..problem.problem import Problem
 from ..problem.tree import rms
-from ..solvers.flow import Measure
+from ..solvers.measure import Measure
 from .charge_velocity import decay_per_time
 from .conservation_law import law_with
 from .symmetry import Symmetry

@@ -1,0 +1,85 @@
+"""Adams methods fitted to their history: order, error estimates, stability, on any steps."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from counterflow.solvers.fitted_adams import LONGEST, MEMBERS, fits, reaches
+
+# Times of past slopes, the latest first: equal steps, steps that grow, steps that shrink.
+HISTORIES = {
+    "equal": -np.arange(LONGEST, dtype=float),
+    "growing": -np.cumsum([0, *0.8 ** np.arange(LONGEST - 1)]),
+    "shrinking": -np.cumsum([0, *1.2 ** np.arange(LONGEST - 1)]),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_polynomials_below_the_order_are_integrated_exactly_and_have_no_error(history):
+    times = HISTORIES[history]
+    steps, errors = fits(times, LONGEST)
+    for member, (order, window) in enumerate(MEMBERS):
+        assert np.all(steps[member, window:] == 0)
+        assert np.all(errors[member, window + 1 :] == 0)
+        for degree in range(order):
+            terms = steps[member] * times**degree
+            assert terms.sum() == pytest.approx(1 / (degree + 1), abs=1e-11 * abs(terms).max())
+            parts = errors[member] * np.array([1, *times]) ** degree
+            assert abs(parts.sum()) < 1e-11 * abs(parts).max()
+        # The next one is not integrated exactly, and that is what the estimate of the error sees.
+        true = 1 / (order + 1) - steps[member] @ times**order
+        seen = errors[member] @ np.array([1, *times]) ** order
+        assert seen == pytest.approx(true, rel=1e-9)
+
+
+def test_without_more_slopes_than_coefficients_it_is_adams_and_bashforths():
+    steps = fits(HISTORIES["equal"], LONGEST).steps
+    np.testing.assert_allclose(steps[MEMBERS.index((1, 1)), :2], [1, 0])
+    np.testing.assert_allclose(steps[MEMBERS.index((2, 2)), :3], [3 / 2, -1 / 2, 0], atol=1e-14)
+
+
+def test_members_whose_window_is_known_do_not_see_the_rest():
+    times = HISTORIES["growing"]
+    known = 6
+    everything, some = fits(times, LONGEST), fits(np.where(np.arange(LONGEST) < known, times, 0), 6)
+    for member, (_, window) in enumerate(MEMBERS):
+        if window <= known:
+            np.testing.assert_allclose(some.steps[member], everything.steps[member], atol=1e-12)
+            np.testing.assert_allclose(some.errors[member], everything.errors[member], atol=1e-12)
+
+
+def test_jax_and_numpy_have_the_same_weights():
+    times = HISTORIES["shrinking"]
+    ours, theirs = fits(times, 9), fits(jnp.asarray(times), jnp.asarray(9), jnp)
+    usable = [member for member, (_, window) in enumerate(MEMBERS) if window <= 9]
+    for name in ("steps", "errors"):
+        mine, other = getattr(ours, name)[usable], np.asarray(getattr(theirs, name))[usable]
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("member", range(len(MEMBERS)))
+def test_a_decay_is_stable_as_far_as_it_says_and_not_much_farther(member):
+    steps, reach = fits(HISTORIES["equal"], LONGEST).steps[member], reaches()[member]
+
+    def growth(z):
+        """By how much a disturbance grows over many steps of y' = −y, each of length z."""
+        y, slopes = 1.0 + 0j, np.random.default_rng(0).normal(size=LONGEST) * (1 + 0j)
+        sizes = []
+        for _ in range(3000):
+            slopes = np.array([-z * y, *slopes[:-1]])
+            y = y + steps @ slopes
+            sizes.append(abs(y))
+            if sizes[-1] > 1e30:
+                break
+        return max(sizes[-100:]) / max(sizes[:100])
+
+    assert growth(0.99 * reach) < 1
+    assert growth(0.99 * reach * np.exp(0.1j)) < 1
+    assert max(growth(1.05 * reach), growth(1.05 * reach * np.exp(0.1j))) > 1
+
+
+def test_longer_windows_reach_farther_than_adams_and_bashforth():
+    # Of Adams' and Bashforth's method of order four the interval is 0.3.
+    by_window = {w: reach for (o, w), reach in zip(MEMBERS, reaches(), strict=True) if o == 4}
+    assert list(by_window.values()) == sorted(by_window.values())
+    assert by_window[14] > 2
