@@ -88,7 +88,6 @@ def _integral(nodes: Any, counts: Any, orders: np.ndarray, xp: Any) -> Any:
         orders: (members,): how many coefficients the polynomial has.
         xp: NumPy, or JAX's NumPy.
     """
-
     # Constants of a program in single precision have to be so themselves.
     points, shares, limits = map(xp.asarray, (_POINTS, _SHARES, orders[:, None]))
 

@@ -51,10 +51,11 @@ def solve(
         rtol: Relative tolerance of the flow's solver, by default 1e-8 in double precision and 1e-4
             in single.
         atol: Absolute tolerance, by default `rtol / 100`; less where all params are below 0.01.
-        solver: Any diffrax solver for ordinary differential equations. By default `ROCK4` where the
-            flow, whose spectral radius is measured at the start, is stiff for its tolerance; else
-            Tsit5, or Dopri8 for an `rtol` below 1e-7. The statistics say which. A solver without
-            an error estimate is run with step doubling.
+        solver: Any diffrax solver for ordinary differential equations. By default, for a flow
+            whose spectral radius, measured at the start, times the horizon exceeds 20,
+            `StabilizedAdams`, or `ROCK4` where it is very stiff; else Tsit5, or Dopri8 for an
+            `rtol` below 1e-7. The statistics say which. A solver without an error estimate is run
+            with step doubling.
         max_steps: How many steps a flow's solver may try, by default a million; for gradient
             descent, how many steps may be taken, by default as many as `times` ask for.
         progress: Called with the number of records done and to do, after each record.
