@@ -99,7 +99,8 @@ def solve(
         rtol, atol = require_tolerances(rtol, atol, params)
         dtype = jnp.result_type(*jax.tree.leaves(params))
         moved: Flow = on_device(dynamics)
-        chosen = choose_solver(solver, moved, params, rtol, float(times[-1]), len(times))
+        horizon, looks = float(times[-1]), len(times)
+        chosen = choose_solver(solver, moved, params, rtol, horizon, looks, multistep=True)
         integrator = flow.Integrator(chosen.solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
         found = chosen.evaluations, chosen.velocity, chosen.estimate
