@@ -332,5 +332,10 @@ def test_what_the_page_on_cost_says_of_targets_is_what_was_measured():
     cost = load(DOCS / "cost.py")
     rows = [row.split(" | ") for row in cost.work_precision_table().splitlines()[2:]]
     verdicts = {(row[2], row[-1].split(": ")[1].removesuffix(" |")) for row in rows}
-    # At 1e-6 the ratios are a half, and rounding decides.
-    assert verdicts - {("1e-06", "missed")} == {(e, "met") for e in ("1e-04", "1e-06", "1e-08")}
+    # At 1e-6 the ratios are a half, some a little less and some a little more.
+    assert verdicts == {
+        ("1e-04", "met"),
+        ("1e-06", "met"),
+        ("1e-06", "missed"),
+        ("1e-08", "met"),
+    }
