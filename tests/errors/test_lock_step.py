@@ -175,7 +175,7 @@ def test_a_prediction_that_starts_anew_keeps_the_solver_of_the_first():
     run = begin()
     measured = [record(run, index) for index in range(3)]
     first, restarted = (run.lanes[0].predictions[name][0].solver for name in ("", "restarted_"))
-    assert isinstance(first, cf.ROCK4)
+    assert isinstance(first, cf.StabilizedAdams)
     assert type(restarted) is type(first)
     assert None not in measured
     resumed = begin()

@@ -22,8 +22,9 @@ _MULTISTEP_ABOVE = 20
 # stop at records where a flow is stiff. From here on that is less (measured: docs/cost.md).
 _ROCK4_ABOVE, _ACCURATE_STEPS = 28, 4.4
 # Comparisons and predictions measure what is a small part of params, with tolerances that are meant
-# for Runge–Kutta methods, whose errors are far below them. Theirs is ROCK4 from here on.
-_STABILIZED_ABOVE = 30
+# for Runge–Kutta methods, whose errors are far below them. So is that of a step that may take no
+# more than this part of the tolerance.
+_CAREFUL_SHARE = 0.005
 # A method of higher order pays at tight tolerances, if it need not stop at many records.
 _DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13
 
@@ -52,7 +53,7 @@ def choose_solver(
     horizon: float,
     records: int = 1,
     *,
-    multistep: bool = False,
+    careful: bool = True,
 ) -> Choice:
     """The solver given, or one for the flow; raises unless it is one that fits a flow.
 
@@ -65,33 +66,23 @@ def choose_solver(
         rtol: The relative tolerance.
         horizon: How long it is to run.
         records: At how many times it is looked at.
-        multistep: Whether a solver with errors of about a tenth of the tolerance will do.
+        careful: Whether errors are to be far below the tolerance; else about a tenth of it will do.
     """
     if solver is not None:
         return Choice(require_solver(solver), 0)
     velocity, found = _measure(flow, params)
-    choose = thrifty_solver if multistep else suitable_solver
-    suitable = choose(float(found.radius), rtol, horizon, records)
+    suitable = suitable_solver(float(found.radius), rtol, horizon, records, careful=careful)
     return Choice(suitable, 1 + int(found.evaluations), velocity, found)
 
 
-def thrifty_solver(
-    radius: float, rtol: float, horizon: float, records: int = 1
+def suitable_solver(
+    radius: float, rtol: float, horizon: float, records: int = 1, *, careful: bool = True
 ) -> diffrax.AbstractSolver:
     """The solver with the fewest evaluations for a flow with that spectral radius."""
     if radius * horizon > _ROCK4_ABOVE * max(_ACCURATE_STEPS * rtol**-0.2, records):
         return ROCK4()
     if radius * horizon > _MULTISTEP_ABOVE:
-        return StabilizedAdams()
-    return classical_solver(rtol, records)
-
-
-def suitable_solver(
-    radius: float, rtol: float, horizon: float, records: int = 1
-) -> diffrax.AbstractSolver:
-    """The Runge–Kutta method for a flow with that spectral radius."""
-    if radius * horizon > _STABILIZED_ABOVE * rtol**-0.2:
-        return ROCK4()
+        return StabilizedAdams(share=_CAREFUL_SHARE) if careful else StabilizedAdams()
     return classical_solver(rtol, records)
 
 

@@ -100,7 +100,7 @@ def solve(
         dtype = jnp.result_type(*jax.tree.leaves(params))
         moved: Flow = on_device(dynamics)
         horizon, looks = float(times[-1]), len(times)
-        chosen = choose_solver(solver, moved, params, rtol, horizon, looks, multistep=True)
+        chosen = choose_solver(solver, moved, params, rtol, horizon, looks, careful=False)
         integrator = flow.Integrator(chosen.solver, rtol, atol, dtype)
         _warn_beyond(dynamics, params)
         found = chosen.evaluations, chosen.velocity, chosen.estimate

@@ -26,8 +26,6 @@ from .spectral_radius import (
     whole_state,
 )
 
-# The part of the tolerance that one step may take: there are many, and their errors add up.
-_SHARE = 0.05
 # Steps are this much shorter than what would just be accurate enough; and so much of the interval
 # of stability is used, which is known for equal steps and an exact radius.
 _ACCURATE, _STABLE = 0.85, 0.95
@@ -82,6 +80,8 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
         rtol: The relative tolerance by which orders and steps are chosen. `cf.solve` and
             everything on top of it put their own here.
         atol: The absolute tolerance.
+        share: The part of the tolerance that one step may take: there are many, and their errors
+            add up.
 
     Example:
         >>> import jax.numpy as jnp
@@ -97,13 +97,14 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
     measure: Measure = eqx.field(static=True, default=EVERYTHING)
     rtol: Any = 1e-6
     atol: Any = 1e-8
+    share: float = eqx.field(static=True, default=0.05)
 
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar = TwoStepHermite
 
     def judged(self, measure: Measure, rtol: Any, atol: Any) -> "StabilizedAdams":
         """The same solver with another judge of errors and other tolerances."""
-        return StabilizedAdams(self.part, measure, rtol, atol)
+        return StabilizedAdams(self.part, measure, rtol, atol, self.share)
 
     def order(self, terms: Any) -> int:
         """The order that is usual; it varies."""
@@ -184,10 +185,10 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
 
         def size(weights: Any) -> Any:
             error = error_of(weights)
-            return self.measure.size(args, self.rtol, self.atol, y0, y1, error) / _SHARE
+            return self.measure.size(args, self.rtol, self.atol, y0, y1, error) / self.share
 
         sizes = jax.vmap(size)(weights.errors)
-        kept = _SHARE * sizes[state.member] < 1
+        kept = self.share * sizes[state.member] < 1
         member, longest = _farthest(state, sizes, step)
         again = step * jnp.clip(_ACCURATE * _powers(sizes)[state.member], _SHORTEST, _SHORTER)
         latest = jax.tree.map(lambda leaf: leaf[:-1], slopes)
