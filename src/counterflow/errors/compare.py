@@ -68,8 +68,8 @@ def compare(
         rtol: Relative tolerance of the flows' solver; by default for each order far below what
             its first omitted term amounts to, from 1e-8 down to 1e-13.
         atol: Absolute tolerance, by default as in `solve`.
-        solver: Any diffrax solver. By default `ROCK4` where the flow is stiff for its tolerance,
-            else Tsit5, or Dopri8 for a small `rtol` and few records.
+        solver: Any diffrax solver. By default as in `solve`, with a smaller share of the
+            tolerance for a step of `StabilizedAdams`.
         max_steps: How many steps each flow's solver may try, by default a million.
         progress: Called with the number of records done and to do, after each record.
 

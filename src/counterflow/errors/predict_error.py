@@ -134,7 +134,7 @@ def predict_error(
         rtol: Relative tolerance for the flow's params, by default 1e-6; the errors are solved to
             ten times that.
         atol: Absolute tolerance for the params, by default `rtol / 100`.
-        solver: Any diffrax solver, by default `ROCK4` where the flow is stiff, else Tsit5.
+        solver: Any diffrax solver, by default as in `compare`.
         max_steps: How many steps the solver may try, by default 20,000.
         progress: Called with the number of records done and to do, after each record.
 
