@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from counterflow.solvers.rock4 import _REFRESH, ROCK4, after_rejection
-from counterflow.solvers.spectral_radius import noise, spectral_radius
+from counterflow.solvers.spectral_radius import first_estimate, noise, spectral_radius
 
 
 def test_the_radius_is_found_at_rest_and_on_complex_spectra():
@@ -21,6 +21,22 @@ def test_the_radius_is_found_at_rest_and_on_complex_spectra():
 
     assert radius_at(jnp.diag(jnp.array([1.0, 30.0])), jnp.zeros(2)) == pytest.approx(30, rel=0.05)
     assert radius_at(rotation, jnp.array([1.0, 1.0])) == pytest.approx(np.hypot(3, 40), rel=0.05)
+
+
+def test_the_first_estimate_begins_with_the_velocity_and_does_not_depend_on_it():
+    rates = jnp.geomspace(0.01, 100.0, 400)
+
+    def estimate_at(params):
+        velocity = lambda y: -rates * y  # noqa: E731
+        return first_estimate(velocity, params, velocity(params))
+
+    steep, flat = jnp.ones(400), jnp.zeros(400).at[0].set(1.0)
+    costs = {}
+    for name, params in {"steep": steep, "flat": flat, "at rest": 0 * flat}.items():
+        found = estimate_at(params)
+        costs[name] = int(found.evaluations)
+        assert 80 < float(found.radius) <= 100
+    assert costs["steep"] < costs["at rest"]
 
 
 def test_an_estimate_that_was_cut_off_while_it_grew_is_not_taken_for_one_that_settled():

@@ -48,8 +48,11 @@ def noise(like: PyTree) -> PyTree:
 
 def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate:
     """The spectral radius from nothing: well enough for a choice, and to begin with."""
-    # Not from the velocity itself, which is no direction at all where the flow is at rest.
-    return spectral_radius(velocity, params, at_params, noise(params), _FIRST, _ROUGH)
+    # What is steep is large in the velocity, unless that has none of it, or vanishes: hence noise.
+    size = norm(at_params)
+    mixed = add_scaled(noise(params), 1 / jnp.where(size > 0, size, 1), at_params)
+    start = scaled(1 / norm(mixed), mixed)
+    return spectral_radius(velocity, params, at_params, start, _FIRST, _ROUGH)
 
 
 def next_estimate(
