@@ -22,8 +22,8 @@ _MULTISTEP_ABOVE = 20
 # stop at records where a flow is stiff. From here on that is less (measured: docs/cost.md).
 _ROCK4_ABOVE, _ACCURATE_STEPS = 28, 4.4
 # Comparisons and predictions measure what is a small part of params, with tolerances that are meant
-# for Runge–Kutta methods, whose errors are far below them. So is that of a step that may take no
-# more than this part of the tolerance.
+# for Runge–Kutta methods, whose errors are far below them. With this share of the tolerance for a
+# step, those of the multistep solver are so too.
 _CAREFUL_SHARE = 0.005
 # A method of higher order pays at tight tolerances, if it need not stop at many records.
 _DOPRI8_BELOW, _MANY_RECORDS, _TSIT5_ABOVE = 1e-7, 20, 3e-13

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..problem.tree import add_scaled, norm, rounding_of, scaled
+from ..problem.tree import add_scaled, inner, norm, rounding_of, scaled
 
 # The iterations of an estimate: from nothing, and when the vector of the last one is at hand.
 _FIRST, _WARM = 10, 8
@@ -49,8 +49,10 @@ def noise(like: PyTree) -> PyTree:
 def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate:
     """The spectral radius from nothing: well enough for a choice, and to begin with."""
     # What is steep is large in the velocity, unless that has none of it, or vanishes: hence noise.
-    size = norm(at_params)
-    mixed = add_scaled(noise(params), 1 / jnp.where(size > 0, size, 1), at_params)
+    # Of two opposite directions either will do; the one nearer to the noise does not cancel it.
+    random, size = noise(params), norm(at_params)
+    length = jnp.where(inner(random, at_params) < 0, -1, 1) / jnp.where(size > 0, size, 1)
+    mixed = add_scaled(random, length, at_params)
     start = scaled(1 / norm(mixed), mixed)
     return spectral_radius(velocity, params, at_params, start, _FIRST, _ROUGH)
 
