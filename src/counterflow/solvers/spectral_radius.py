@@ -49,9 +49,10 @@ def noise(like: PyTree) -> PyTree:
 def first_estimate(velocity: Any, params: PyTree, at_params: PyTree) -> Estimate:
     """The spectral radius from nothing: well enough for a choice, and to begin with."""
     # What is steep is large in the velocity, unless that has none of it, or vanishes: hence noise.
-    # Of two opposite directions either will do; the one nearer to the noise does not cancel it.
+    # Where they nearly cancel, as they may for few params, the opposite direction does as well.
     random, size = noise(params), norm(at_params)
-    length = jnp.where(inner(random, at_params) < 0, -1, 1) / jnp.where(size > 0, size, 1)
+    cancelling = inner(random, at_params) < -size / 2
+    length = jnp.where(cancelling, -1, 1) / jnp.where(size > 0, size, 1)
     mixed = add_scaled(random, length, at_params)
     start = scaled(1 / norm(mixed), mixed)
     return spectral_radius(velocity, params, at_params, start, _FIRST, _ROUGH)
