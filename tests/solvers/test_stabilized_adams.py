@@ -147,3 +147,23 @@ def test_half_the_gradients_of_the_best_classical_solver_on_a_stiff_valley():
         for solver in (StabilizedAdams(), diffrax.Tsit5(), diffrax.Dopri8())
     ]
     assert costs[0] < 0.5 * min(costs[1:])
+
+
+def test_what_grows_from_near_the_absolute_tolerance_asks_for_a_smaller_one():
+    # Out of a saddle, what is missed at the start grows with what grows. docs/cost.md says so.
+    height, end, rtol = 1e-7, 17.0, 1e-6
+    well = cf.Problem(lambda y: y[0] ** 4 / 4 - y[0] ** 2 / 2 + 10 * y[1] ** 2)
+    grown = height * np.exp(end)
+    exact = grown / np.sqrt(1 + grown**2 - height**2)
+
+    def error(atol, solver):
+        start = jnp.array([height, 1.0])
+        found = cf.solve(cf.GradientFlow(well), start, [end], rtol=rtol, atol=atol, solver=solver)
+        return abs(float(found.params[-1, 0]) - exact)
+
+    loose, tight, tighter = (error(atol, StabilizedAdams()) for atol in (1e-8, 1e-10, 1e-12))
+    assert loose > 100 * rtol
+    assert tight < loose / 50
+    assert tighter < rtol
+    # Stability keeps the steps of a classical solver shorter than that, here.
+    assert error(1e-8, diffrax.Tsit5()) < 1e-8
