@@ -15,6 +15,7 @@ from counterflow.errors import lock_step as module
 from counterflow.errors.error_equation import ErrorEquation, ErrorState, uncertainty
 from counterflow.errors.lock_step import LockStep
 from counterflow.errors.predict_error import PredictionRunner
+from counterflow.solvers.choice import choose_solver
 from counterflow.solvers.trajectory import Status
 
 LEARNING_RATE, RESTART = 0.1, 3
@@ -167,14 +168,17 @@ def test_a_prediction_that_failed_stays_failed(monkeypatch):
 def test_a_prediction_that_starts_anew_keeps_the_solver_of_the_first():
     # Steep where all begins, which over this long a time wants the stabilized solver; flat at the
     # restart, where a choice made there would be another one.
-    steep, records = jnp.array([1.8, 1.7]), np.array([0, 1, RESTART, 10, 200, 500])
+    steep, records = jnp.array([1.8, 1.7]), np.array([0, 1, RESTART, 10, 20, 40])
 
     def begin():
         return start(VALLEY, records=records, params=steep)
 
     run = begin()
     measured = [record(run, index) for index in range(3)]
-    first, restarted = (run.lanes[0].predictions[name][0].solver for name in ("", "restarted_"))
+    lane, left = run.lanes[0], LEARNING_RATE * float(records[-1] - RESTART)
+    first, restarted = (lane.predictions[name][0].solver for name in ("", "restarted_"))
+    anew = choose_solver(None, lane.flow, lane.at_record, lane.rtol, left).solver
+    assert not isinstance(anew, cf.StabilizedAdams)
     assert isinstance(first, cf.StabilizedAdams)
     assert type(restarted) is type(first)
     assert None not in measured
