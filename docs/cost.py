@@ -74,7 +74,7 @@ def work_precision_table() -> str:
                             f"{alike[best]:,.0f}, {best.removesuffix(ending)}",
                             f"{ratio:.2f}",
                             f"{aim:g}: {'met' if ratio <= aim else 'missed'}",
-                            f"{strictly / alike[best]:.2f}",
+                            f"{strictly / alike[best]:.2f}" if strictly else "—",
                         )
                     )
     return rows_of(
