@@ -20,6 +20,7 @@ from ..runs.run import open_run
 from ..sweeps.cluster import ClusterError
 from ..sweeps.page import write_sweep_report
 from ..sweeps.sweep import is_sweep, open_sweep
+from .memory import keep_freed_memory
 from .own import run_command
 from .printing import has_control_characters, printable
 from .processes import LOST, SAID, has_parent
@@ -133,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Runs the command that was typed, and ends the process."""
+    keep_freed_memory()
     code = _code_for_the_parent() if has_parent() else main()
     if code == STOPPED or (code and has_parent()):
         # A compilation that is still at work would not survive an orderly end; and in one, JAX

@@ -68,10 +68,28 @@ def _logits(params: Params, values: tuple[Array, ...]) -> list[Array]:
         centred = [some @ hidden for some in centred]
         variances = total(jnp.sum(some**2, axis=0, keepdims=True) for some in centred) / count
         return [some / jnp.sqrt(variances) @ params["readout"] for some in centred]
-    covariance = total(some.T @ some for some in centred) / count
+    covariance = total(second_moment(some) for some in centred) / count
     variances = jnp.sum(hidden * (covariance @ hidden), axis=0, keepdims=True)
     readout = (hidden / jnp.sqrt(variances)) @ params["readout"]
     return [some @ readout for some in centred]
+
+
+@jax.custom_jvp
+def second_moment(values: Float[Array, "samples units"]) -> Float[Array, "units units"]:
+    """`VᵀV`, the derivatives of which are one product each, because it is symmetric.
+
+    >>> second_moment(jnp.array([[1.0, 2.0], [0.0, 1.0]]))
+    Array([[1., 2.],
+           [2., 5.]], dtype=float64)
+    """
+    return values.T @ values
+
+
+@second_moment.defjvp
+def _second_moment_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (values,), (tangent,) = primals, tangents
+    half = tangent.T @ values
+    return second_moment(values), half + half.T
 
 
 def cross_entropy(params: Params, data: Batch | BlockBatch | TransposedBatch) -> Float[Array, ""]:
