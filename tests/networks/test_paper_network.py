@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from counterflow.data.digits import digits
-from counterflow.networks.paper_network import cross_entropy, glorot_uniform, logits
+from counterflow.networks.paper_network import (
+    cross_entropy,
+    glorot_uniform,
+    logits,
+    second_moment,
+)
 
 DATA = tuple(jnp.asarray(array[:40]) for array in (digits().inputs, digits().targets))
 PARAMS = glorot_uniform((64, 8, 6, 10))
@@ -67,3 +72,37 @@ def test_folded_or_not_it_is_the_network_layer_by_layer(samples):
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-14), expected, found
         )
+
+
+def plain_moment(values):
+    return values.T @ values
+
+
+def test_derivatives_of_the_second_moment_are_those_of_the_product():
+    values, along, across = np.random.default_rng(2).normal(size=(3, 7, 4))
+
+    def slope(moment, values):
+        return jax.grad(lambda v: jnp.sum(jnp.sin(moment(v))))(values)
+
+    def second(moment, values):
+        return jax.jvp(lambda v: slope(moment, v), (values,), (jnp.asarray(along),))[1]
+
+    def third(moment, values):
+        return jax.jvp(lambda v: second(moment, v), (values,), (jnp.asarray(across),))[1]
+
+    for derivative in (slope, second, third):
+        expected, found = (
+            derivative(moment, jnp.asarray(values)) for moment in (plain_moment, second_moment)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_a_second_derivative_of_the_second_moment_takes_five_products_not_nine():
+    values = jnp.asarray(np.random.default_rng(2).normal(size=(70, 4)))
+
+    def products(moment):
+        gradient = jax.grad(lambda v: jnp.sum(jnp.sin(moment(v))))
+        program = jax.jit(lambda v, along: jax.jvp(gradient, (v,), (along,))).lower(values, values)
+        return program.compile().as_text().count(" dot(")
+
+    assert (products(plain_moment), products(second_moment)) == (9, 5)

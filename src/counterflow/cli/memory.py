@@ -19,4 +19,5 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another library, another system
         return False
     options = {_MMAP_MAX: 0, _ARENA_MAX: 1, _TRIM_THRESHOLD: -1, _TOP_PAD: _MORE_AT_ONCE}
-    return all([set_option(option, value) for option, value in options.items()])
+    taken = [set_option(option, value) for option, value in options.items()]
+    return all(taken)
