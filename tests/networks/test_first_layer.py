@@ -51,13 +51,8 @@ def test_counter_terms_are_the_same(plain, problem, method):
     close(*(cf.counter_terms(p, PARAMS, 3, method=method) for p in (plain, problem)))
 
 
-def test_the_gradient_uses_the_transposed_data(problem):
-    if len(problem.data) == 3:
-        nothing = (*problem.data[:2], 0 * problem.data[2])
-    else:
-        blocks, targets = problem.data
-        empty = tuple(0 * part for part in blocks.transposed)
-        nothing = (blocks._replace(transposed=empty, blank=0 * blocks.blank), targets)
-    wrong = cf.Problem(cross_entropy, nothing).gradient(PARAMS)
+def test_the_gradient_uses_the_transposed_data():
+    inputs, targets, transposed = arranged("transposed").data
+    wrong = cf.Problem(cross_entropy, (inputs, targets, 0 * transposed)).gradient(PARAMS)
     assert not np.any(wrong["input"])
     assert np.any(wrong["hidden"])

@@ -1,39 +1,76 @@
-"""Images in blocks of similar ones, each without the pixels that are blank in all of its images.
+"""Images in blocks of four similar ones, each without the pixels that are blank in all of them.
 
 The product of images with weights is most of the cost of a gradient, and most pixels of a drawing
 are blank. Of all images alike, few pixels can be left out: some image has ink almost everywhere. Of
-some hundred images with ink in the same places, half of them can.
+four images with ink in the same places, three quarters of them can.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from operator import add
-from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import linear_call
 from jaxtyping import Array, Float, Int
 
-# So many blocks make one array of products: more, and it takes longer for being far from the cache.
-_TOGETHER = 16
+from .block_products import IMAGES, product, transposed_product
+
+# So many blocks make one array of products. With fewer arrays, the processor's cores have less to
+# share; larger ones are far from their caches.
+_TOGETHER = 1_000
+# Images are halved until so many are left: these are taken as they come.
+_LEAST = 2 * IMAGES
 # So many images tell the direction along which others differ most, after so many iterations.
 _TOLD_BY, _ITERATIONS = 4_000, 6
 
 
-class Blocks(NamedTuple):
+class Part(eqx.Module):
+    """Some blocks, one after another; an entry is a pixel of a block.
+
+    Attributes:
+        starts: At which entry each block starts, and after the last of them how many there are.
+        pixels: By entry, the number of its pixel.
+        values: By entry, what the images of its block have there, less what a blank pixel has.
+        images: How many images there are: of the last block maybe less than it has room for.
+    """
+
+    starts: Int[Array, " starts"]
+    pixels: Int[Array, " entries"]
+    values: Float[Array, "entries 4"]
+    images: int = eqx.field(static=True)
+
+    @property
+    def _missing(self) -> int:
+        return IMAGES * (len(self.starts) - 1) - self.images
+
+    def times(self, weights: Float[Array, "pixels outputs"]) -> Float[Array, "images outputs"]:
+        """The product of the images with weights, where what is blank counts as 0."""
+        rows = product(self.starts, self.pixels, self._as(weights), weights)
+        return rows[: self.images]
+
+    def transposed_times(
+        self, rows: Float[Array, "images outputs"], pixels: int
+    ) -> Float[Array, "pixels outputs"]:
+        """The product of the transposed images, of so many pixels, with rows."""
+        if self._missing:
+            rows = jnp.pad(rows, ((0, self._missing), (0, 0)))
+        return transposed_product(self.starts, self.pixels, self._as(rows), rows, pixels)
+
+    def _as(self, other: Array) -> Array:
+        return self.values.astype(other.dtype)
+
+
+class Blocks(eqx.Module):
     """Images in blocks; `times` is their product with weights.
 
     Attributes:
-        parts: By block, the images at the block's pixels, less what a blank pixel has.
-        transposed: The same once more, transposed: a gradient multiplies by these.
-        pixels: The numbers of the blocks' pixels, one block after another.
+        parts: The blocks, some together.
         blank: What each pixel has where it is blank.
     """
 
-    parts: tuple[Float[Array, "images pixels"], ...]
-    transposed: tuple[Float[Array, "pixels images"], ...]
-    pixels: Int[Array, " all"]
+    parts: tuple[Part, ...]
     blank: Float[Array, " pixels"]
 
     def times(self, weights: Float[Array, "pixels outputs"]) -> tuple[Array, ...]:
@@ -45,19 +82,16 @@ class Blocks(NamedTuple):
 
 
 def _product(blocks: Blocks, weights: Float[Array, "pixels outputs"]) -> tuple[Array, ...]:
-    products = _each(blocks.parts, weights[blocks.pixels])
-    background = (blocks.blank @ weights)[None, :]
-    return tuple(jnp.concatenate(some) + background for some in _together(products))
+    background = (blocks.blank.astype(weights.dtype) @ weights)[None, :]
+    return tuple(part.times(weights) + background for part in blocks.parts)
 
 
 def _transposed_product(blocks: Blocks, values: tuple[Array, ...]) -> Array:
-    products = [
-        product
-        for factors, rows in zip(_together(blocks.transposed), values, strict=True)
-        for product in _each(factors, rows)
-    ]
+    pixels = len(blocks.blank)
+    pairs = zip(blocks.parts, values, strict=True)
+    products = total(part.transposed_times(rows, pixels) for part, rows in pairs)
     sums = total(jnp.sum(rows, axis=0, keepdims=True) for rows in values)
-    return (blocks.blank[:, None] * sums).at[blocks.pixels].add(jnp.concatenate(products))
+    return products + blocks.blank[:, None].astype(sums.dtype) * sums
 
 
 def total(values: Iterable[Array]) -> Array:
@@ -65,27 +99,16 @@ def total(values: Iterable[Array]) -> Array:
     return reduce(add, values)
 
 
-def _each(factors: Sequence[Array], rows: Array) -> list[Array]:
-    """The products of matrices, each with its own of the rows."""
-    ends = np.cumsum([factor.shape[1] for factor in factors])
-    pairs = zip(factors, jnp.split(rows, ends[:-1]), strict=True)
-    return [factor @ own for factor, own in pairs]
-
-
-def _together(blocks: Sequence[Array]) -> list[Sequence[Array]]:
-    return [blocks[first : first + _TOGETHER] for first in range(0, len(blocks), _TOGETHER)]
-
-
 def in_blocks(
-    inputs: Float[np.ndarray, "samples pixels"], least: int = 800, rarity: float = 0.75
+    inputs: Float[np.ndarray, "samples pixels"], rarity: float = 0.75
 ) -> tuple[Blocks, np.ndarray]:
     """Images in blocks, and which images they are, in the order of the blocks.
 
-    Halved again and again along the direction in which their ink differs most.
+    Halved again and again along the direction in which their ink differs most. For processors, not
+    for accelerators.
 
     Args:
         inputs: The images; a pixel is blank where it has its least value.
-        least: How many images a block has at least; products with few are not as fast.
         rarity: How much more rare ink counts than frequent ink: one image with ink of its own costs
             its whole block a pixel. Ink in a share f of the images has the weight `f^−rarity`.
 
@@ -98,19 +121,25 @@ def in_blocks(
     """
     blank = np.min(inputs, axis=0)
     ink = inputs != blank
-    halvings = max(int(np.log2(len(inputs) / least)), 0)
+    halvings = int(np.ceil(np.log2(max(len(inputs) / _LEAST, 1))))
     groups = [np.arange(len(inputs))]
     for _ in range(halvings):
         groups = [half for group in groups for half in _halves(ink, group, rarity)]
-    pixels = [np.flatnonzero(ink[group].any(axis=0)) for group in groups]
-    parts = [(inputs[group] - blank)[:, own] for group, own in zip(groups, pixels, strict=True)]
-    blocks = Blocks(
-        tuple(jnp.array(part) for part in parts),
-        tuple(jnp.array(part.T) for part in parts),
-        jnp.asarray(np.concatenate(pixels)),
-        jnp.asarray(blank),
-    )
-    return blocks, np.concatenate(groups)
+    order = np.concatenate(groups)
+    ends = range(IMAGES * _TOGETHER, len(order), IMAGES * _TOGETHER)
+    parts = [_part(inputs[some] - blank) for some in np.split(order, ends)]
+    return Blocks(tuple(parts), jnp.asarray(blank)), order
+
+
+def _part(images: Float[np.ndarray, "images pixels"]) -> Part:
+    count, pixels = images.shape
+    blocks = -(-count // IMAGES)
+    padded = np.pad(images, ((0, IMAGES * blocks - count), (0, 0)))
+    turned = padded.reshape(blocks, IMAGES, pixels).transpose(0, 2, 1)
+    block, pixel = np.nonzero(turned.any(axis=2))
+    starts = np.searchsorted(block, np.arange(blocks + 1))
+    starts, numbers = (jnp.asarray(some, jnp.int32) for some in (starts, pixel))
+    return Part(starts, numbers, jnp.asarray(turned[block, pixel]), count)
 
 
 def _halves(ink: np.ndarray, group: np.ndarray, rarity: float) -> list[np.ndarray]:

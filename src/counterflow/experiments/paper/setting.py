@@ -82,11 +82,12 @@ class PaperSetting(Setting):
 
 def _arranged(inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, ...]:
     """The data of a problem, as gradients of it are fastest."""
-    if inputs.size > _MANY and jax.device_count() == 1:
+    if inputs.size > _MANY and jax.device_count() == 1 and jax.default_backend() == "cpu":
         blocks, order = in_blocks(inputs)
         return blocks, jnp.asarray(targets[order])
     arrays = everywhere((inputs, targets))
-    # Blocks cannot be cut evenly for many devices; the transpose saves a fifth.
+    # Blocks cannot be cut evenly for many devices, and are a processor's; the transpose saves a
+    # fifth.
     return (*arrays, _transpose(arrays[0])) if inputs.size > _MANY else arrays
 
 
