@@ -150,11 +150,10 @@ def one_gradient_table(results: dict[str, Any]) -> str:
 
 
 def arrangements_table(results: dict[str, Any]) -> str:
-    rows = [
-        (str(row["blocks"]), f"{row['rarity']:g}", f"{row['left']:.0%}")
-        for row in results["arrangements"]
-    ]
-    return rows_of("blocks | r, of the weight f^−r of rare ink | of the numbers left", rows)
+    arrangements = results["arrangements"]
+    rows = [("—", f"{arrangements['ink']:.0%}")]
+    rows += [(f"{row['rarity']:g}", f"{row['left']:.0%}") for row in arrangements["by_rarity"]]
+    return rows_of("r, of the weight f^−r of rare ink | of the numbers left", rows)
 
 
 # Percent of the limit that one gradient of all images was to reach.

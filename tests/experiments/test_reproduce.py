@@ -333,9 +333,11 @@ MUST_HOLD = {
         r"the paper's column is −log\(1 − float32\(η\) λ\)",
     ],
     "figure7": ["descent never shrinks r² faster than weight decay alone"],
-    "figure8": ["the counter term reduces the gap of r² at every learning rate"],
+    "figure8": ["the counter term reduces the largest gap of r² at every learning rate"],
     "figure9": [r"the sum is \(1 − ηλ\)\^k times that at the start"],
-    "figure10": ["the counter term reduces the gap of the sum of weights at every learning rate"],
+    "figure10": [
+        "the counter term reduces the largest gap of the sum of weights at every learning rate"
+    ],
     "figure11": [
         CLOSER,
         "a smaller learning rate gives a smaller error",

@@ -57,21 +57,22 @@ def _logits(params: Params, values: tuple[Array, ...]) -> list[Array]:
     A linear layer, batch normalization and another linear layer are one product with a matrix, once
     the covariance `C` of the activations is known: of the unit with weights `w` the variance is
     `wᵀCw`. That is exact, and spares all work on the normalized activations themselves where there
-    are more samples than units.
+    are more samples than units. Nor have activations to be centred, if they are near zero: what is
+    subtracted from them, the mean of some, changes nothing but rounding.
     """
-    count = sum(map(len, values))
-    activations = [jax.nn.silu(some) for some in values]
+    count, hidden = sum(map(len, values)), params["hidden"]
+    some, *_ = activations = [jax.nn.silu(some) for some in values]
+    shift = jax.lax.stop_gradient(jnp.mean(some, axis=0, keepdims=True))
+    activations = [some - shift for some in activations]
     mean = total(jnp.sum(some, axis=0, keepdims=True) for some in activations) / count
-    centred = [some - mean for some in activations]
-    hidden = params["hidden"]
     if count < _SAMPLES_PER_UNIT * len(hidden):
-        centred = [some @ hidden for some in centred]
+        centred = [(some - mean) @ hidden for some in activations]
         variances = total(jnp.sum(some**2, axis=0, keepdims=True) for some in centred) / count
         return [some / jnp.sqrt(variances) @ params["readout"] for some in centred]
-    covariance = total(second_moment(some) for some in centred) / count
+    covariance = total(second_moment(some) for some in activations) / count - mean.T @ mean
     variances = jnp.sum(hidden * (covariance @ hidden), axis=0, keepdims=True)
     readout = (hidden / jnp.sqrt(variances)) @ params["readout"]
-    return [some @ readout for some in centred]
+    return [some @ readout - mean @ readout for some in activations]
 
 
 @jax.custom_jvp
