@@ -22,7 +22,8 @@ from counterflow.runs.run import Run, open_run
 from page import DOCS, FIGURES, RESULTS, rows_of, write_table
 
 PAGE = DOCS / "reproduce.md"
-SHOWN = ("figure1", "figure12")
+# Figure 1 is the same for all data.
+SHOWN = {"digits": ("figure1", "figure12"), "mnist": ("figure12", "sharpness")}
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def main(folder: Path) -> None:
     write_table(PAGE, f"{name}_claims", claims_table(stored))
     write_table(PAGE, f"{name}_table1", decay_table(stored))
     page = write_report(run, findings(run, experiments_of(run)))
-    for figure in SHOWN:
+    for figure in SHOWN[run.configuration.data]:
         shutil.copy(folder / "figures" / f"{figure}.png", FIGURES / f"{name}_{figure}.png")
     picture(page, FIGURES / f"{name}_report.png")
 

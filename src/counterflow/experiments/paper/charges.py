@@ -62,14 +62,15 @@ def gap_panels(
 
 
 def gap_claim(run: Run, quantity: str, what: str, rounding: float) -> Claim:
-    """The claim that the counter term reduces the largest gap, wherever there is more than rounding."""
+    """The claim that the counter term reduces the largest gap, if that is more than rounding."""
     pairs = [
         (largest(gap(known, 0, quantity)), largest(gap(known, 1, quantity)))
         for known in trainings_of(run)
     ]
     ratios = np.array([flow / motion if motion > 0 else np.inf for flow, motion in pairs])
     return Claim(
-        f"the counter term reduces the largest gap of {what} at every learning rate and weight decay",
+        f"the counter term reduces the largest gap of {what} at every learning rate and weight "
+        "decay",
         f"by factors of {scientific(float(np.min(ratios)))} to {scientific(float(np.max(ratios)))}",
         all(motion < flow or flow < rounding for flow, motion in pairs),
     )
