@@ -100,7 +100,7 @@ def total(values: Iterable[Array]) -> Array:
 
 
 def in_blocks(
-    inputs: Float[np.ndarray, "samples pixels"], rarity: float = 0.75
+    inputs: Float[np.ndarray, "samples pixels"],
 ) -> tuple[Blocks, np.ndarray]:
     """Images in blocks, and which images they are, in the order of the blocks.
 
@@ -109,8 +109,6 @@ def in_blocks(
 
     Args:
         inputs: The images; a pixel is blank where it has its least value.
-        rarity: How much more rare ink counts than frequent ink: one image with ink of its own costs
-            its whole block a pixel. Ink in a share f of the images has the weight `f^−rarity`.
 
     Example:
         >>> images = np.array([[0.0, 1, 0], [0, 0, 2]])
@@ -124,7 +122,7 @@ def in_blocks(
     halvings = int(np.ceil(np.log2(max(len(inputs) / _LEAST, 1))))
     groups = [np.arange(len(inputs))]
     for _ in range(halvings):
-        groups = [half for group in groups for half in _halves(ink, group, rarity)]
+        groups = [half for group in groups for half in _halves(ink, group)]
     order = np.concatenate(groups)
     ends = range(IMAGES * _TOGETHER, len(order), IMAGES * _TOGETHER)
     parts = [_part(inputs[some] - blank) for some in np.split(order, ends)]
@@ -142,16 +140,14 @@ def _part(images: Float[np.ndarray, "images pixels"]) -> Part:
     return Part(starts, numbers, jnp.asarray(turned[block, pixel]), count)
 
 
-def _halves(ink: np.ndarray, group: np.ndarray, rarity: float) -> list[np.ndarray]:
+def _halves(ink: np.ndarray, group: np.ndarray) -> list[np.ndarray]:
     """A group of images in two halves, each with ink in fewer places."""
     telling = ink[group[:: -(-len(group) // _TOLD_BY)]].astype(np.float32)
-    frequency = telling.mean(axis=0)
-    weights = np.where(frequency > 0, np.maximum(frequency, 1e-6) ** -rarity, 0)
-    telling = (telling - frequency) * weights
-    direction = np.random.default_rng(0).normal(size=len(weights)).astype(np.float32)
+    telling -= telling.mean(axis=0)
+    direction = np.random.default_rng(0).normal(size=ink.shape[1]).astype(np.float32)
     for _ in range(_ITERATIONS):
         direction = telling.T @ (telling @ direction)
         direction = direction / (np.linalg.norm(direction) or 1)
-    along = ink[group].astype(np.float32) @ (weights * direction).astype(np.float32)
+    along = ink[group].astype(np.float32) @ direction
     order = np.argsort(along, kind="stable")
     return [np.sort(group[half]) for half in np.array_split(order, 2)]
