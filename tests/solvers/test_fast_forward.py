@@ -47,7 +47,7 @@ def test_the_error_is_below_the_estimate_and_the_estimate_below_the_tolerance(na
 def test_small_learning_rates_cost_about_a_hundredth_of_the_gradients():
     problem, params = start("network")
     ahead = cf.fast_forward(problem, params, 1e-4, steps=30_000, tolerance=1e-6)
-    assert ahead.gradient_evaluations < 350
+    assert ahead.gradient_evaluations < 150
     assert ahead.speedup == 30_000 / ahead.gradient_evaluations
     assert distance(ahead.params, descended("network", 1e-4, 30_000).at(0)) < 1e-6
     # What it costs is a matter of time and not of steps.
@@ -73,17 +73,27 @@ def counted(theta):
 
 
 @pytest.mark.parametrize(
-    ("learning_rate", "steps", "leaps", "plain_steps"),
-    [(0.001, 2000, True, False), (0.01, 3000, True, True), (0.2, 300, False, True)],
-    ids=["leaps", "leaps and plain steps", "plain descent"],
+    ("learning_rate", "steps", "leaps"),
+    [(0.001, 2000, True), (0.01, 3000, True), (0.2, 300, False)],
+    ids=["long leaps", "short leaps", "plain descent"],
 )
-def test_gradients_are_counted_one_by_one(learning_rate, steps, leaps, plain_steps):
+def test_gradients_are_counted_one_by_one(learning_rate, steps, leaps):
     calls.clear()
     problem = cf.Problem.from_gradient(counted)
     ahead = cf.fast_forward(problem, jnp.ones(20), learning_rate, steps)
-    assert (ahead.leaps > 0, ahead.plain_steps > 0) == (leaps, plain_steps)
+    assert (ahead.leaps > 0) == leaps
+    assert ahead.plain_steps < steps or not leaps
     # The params were looked at once before it began.
     assert len(calls) == ahead.gradient_evaluations + 1
+
+
+def test_leaps_go_on_where_descent_has_long_come_to_rest():
+    centre = jnp.array([1.0, -2.0, 3.0, 0.5, 1.0])
+    curvatures = jnp.array([0.05, 0.3, 1.0, 4.0, 20.0])
+    problem = cf.Problem(lambda z: jnp.sum(curvatures * (z - centre) ** 2) / 2)
+    ahead = cf.fast_forward(problem, jnp.full(5, 0.1), 1e-3, steps=1_000_000, tolerance=1e-6)
+    assert distance(ahead.params, centre) < 1e-12
+    assert ahead.speedup > 50
 
 
 def test_weight_decay_is_included():

@@ -32,6 +32,39 @@ def test_polynomials_below_the_order_are_integrated_exactly_and_have_no_error(hi
         assert seen == pytest.approx(true, rel=1e-9)
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
+@pytest.mark.parametrize("history", HISTORIES)
+def test_polynomials_below_the_order_are_summed_exactly_over_steps_of_euler(history, count):
+    times = HISTORIES[history]
+    steps, errors = fits(times, LONGEST, count=count)
+    values = np.arange(count) / count
+    for member, (order, _) in enumerate(MEMBERS):
+        for degree in range(order):
+            terms = steps[member] * times**degree
+            assert terms.sum() == pytest.approx(
+                np.mean(values**degree), abs=1e-11 * abs(terms).max()
+            )
+            parts = errors[member] * np.array([1, *times]) ** degree
+            assert abs(parts.sum()) < 1e-11 * abs(parts).max() + 1e-15
+
+
+def test_of_infinitely_many_steps_of_euler_it_is_the_flow():
+    times = HISTORIES["growing"]
+    for many, flow in zip(fits(times, 15, count=1e15), fits(times, 15), strict=True):
+        np.testing.assert_allclose(many, flow, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 100])
+def test_steps_of_euler_are_stable_as_far_as_the_flow_is(count):
+    steps = fits(HISTORIES["equal"], LONGEST, count=count).steps
+    for member, reach in enumerate(reaches()):
+        for z in np.linspace(0, 0.99 * reach, 20):
+            matrix = np.eye(LONGEST, k=-1)
+            matrix[0] = -z * steps[member]
+            matrix[0, 0] += 1
+            assert abs(np.linalg.eigvals(matrix)).max() <= 1 + 1e-9
+
+
 def test_without_more_slopes_than_coefficients_it_is_adams_and_bashforths():
     steps = fits(HISTORIES["equal"], LONGEST).steps
     np.testing.assert_allclose(steps[MEMBERS.index((1, 1)), :2], [1, 0])

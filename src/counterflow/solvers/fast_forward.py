@@ -3,30 +3,31 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
 from ..problem.requirements import at_the_door
-from ..problem.tree import add_scaled, distance, is_finite, norm, on_device, rounding_of
-from .multirevolution import STAGES, leap
+from ..problem.tree import distance, is_finite, norm, on_device, rounding_of, scaled
+from .measure import Measure
 from .requirements import require_one_dtype, require_steps
 from .runners import DescentRunner
+from .spectral_radius import Estimate, first_estimate
+from .stabilized_adams import AdamsState, StabilizedAdams, adams_after_rejection
 from .trajectory import Status, divergence_bound
 
-# Fewer steps of descent at once than this are not worth their gradients, nor well conditioned.
-_SHORTEST = 10
-# Where leaps are not worth it, so many plain steps are taken before another one is tried.
-_PLAIN = 60
+# So many steps are taken one by one before the first leap: the history that it continues.
+_AT_FIRST = 8
 # From one tolerance to the next; the error falls by as much or more.
 _FINER = 10
 # The tolerance of the first run's leaps over that of the whole, for errors partly die out. With a
 # coarser one stability would decide, and the difference would tell nothing of the error.
-_FIRST, _COARSEST = 10, 1e-4
+_FIRST, _COARSEST = 2, 1e-4
 # Gradients that a run may spend before leaps are found not worth theirs: at the start, and for
 # every step made, in the first run and in later ones.
 _ALLOWANCE, _PER_STEP = 100, (0.35, 0.6)
@@ -37,8 +38,9 @@ _DEARER, _IN_ALL = 1.6, 0.8
 # error. How long they were is kept for so many parts of the run.
 _SHORTER, _PARTS = _FINER ** (-1 / 5), 64
 _MOST_RUNS = 8
-# The order of a leap's estimate of its error.
-_ORDER = 5
+# What is small may be growing: a leap over less than this part of the params is to be as accurate,
+# compared with its own length, as one over this part of them; unless rounding is all that is left.
+_SHORT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +85,16 @@ class _Run(NamedTuple):
 
     step: Int[Array, ""]
     params: PyTree
-    gradient: PyTree
-    size: Float[Array, ""]  # of the next leap, in steps
-    before: Float[Array, ""]  # the error of the last one, over the tolerance
+    adams: AdamsState  # with times in steps of descent, from where it stands
     leaps: Int[Array, ""]
     longest: Int[Array, " parts"]  # of the leaps made, in steps, by where they start
     plain: Int[Array, ""]
-    evaluations: Int[Array, ""]
     sound: Bool[Array, ""]  # whether the params are numbers, and not beyond all bounds
+
+    @property
+    def evaluations(self) -> Int[Array, ""]:
+        """The gradients computed after those of the start."""
+        return self.adams.evaluations
 
 
 def fast_forward(
@@ -98,13 +102,14 @@ def fast_forward(
 ) -> FastForward:
     """The params that `steps` steps of gradient descent reach, without taking most of them.
 
-    A Runge–Kutta method for the difference equation `θ_{k+1} = θ_k − ηg(θ_k)` itself leaps over
-    many steps with six gradients, with an error that is controlled and estimated. It is run at two
-    tolerances or more; half the difference of the last two is the estimate, usually several times
-    the error of the finer one, which is returned. (Near a saddle, where a direction grows from next
-    to nothing, the estimate may be too small by a factor of a few.) Where the learning rate is so
-    large beside the curvature that a leap would not be worth its gradients, plain steps are taken;
-    where that is everywhere, plain descent is run, and said to be.
+    A polynomial is fitted to the last gradients. The sum of its values over the next N steps is a
+    leap over all of them, for one gradient: a multistep method for the difference equation
+    `θ_{k+1} = θ_k − ηg(θ_k)` itself, whose error is controlled. It is run at two tolerances or
+    more; the difference of the last two is the estimate of the error, usually several times that
+    of the finer one, which is returned. (Where descent leaves a saddle along a direction in which
+    it starts with less than about 1e-11 of the params, the estimate may be too small.) Where the
+    learning rate is so large beside the curvature that leaps would not be worth their gradients,
+    plain descent is run, and said to be.
 
     Args:
         problem: The problem, with its weight decay.
@@ -137,7 +142,8 @@ def fast_forward(
     descent = on_device(descent)
     if steps <= 2 * _ALLOWANCE:
         return _plain_descent(descent, params, steps, 0, "the steps are few")
-    spent, local = 0, min(_FIRST * float(tolerance), _COARSEST)
+    slope, estimate = _start(descent, params)
+    spent, local = 1 + int(estimate.evaluations), min(_FIRST * float(tolerance), _COARSEST)
     coarse: PyTree = None
     longest = np.full(_PARTS, steps / 2)
     reason = "no two runs agreed to the tolerance"
@@ -147,10 +153,11 @@ def fast_forward(
         run = _run(
             descent,
             params,
+            slope,
+            estimate,
             jnp.asarray(steps),
             jnp.asarray(local),
             jnp.asarray(longest),
-            jnp.asarray(_SHORTER**attempt),
             jnp.asarray(_PER_STEP[attempt > 0]),
         )
         spent += int(run.evaluations)
@@ -162,7 +169,7 @@ def fast_forward(
             break
         if coarse is not None:
             # The difference is the coarser run's error; that of the finer one should be a tenth.
-            found = float(distance(run.params, coarse) / norm(run.params)) / 2
+            found = float(distance(run.params, coarse) / norm(run.params))
             if found <= tolerance:
                 return FastForward(
                     params=run.params,
@@ -194,7 +201,7 @@ def _part(step: Any, steps: Any) -> Any:
 def _filled(longest: np.ndarray) -> np.ndarray:
     """The longest leap over every part, also where none starts: there the one before goes on."""
     starts = np.maximum.accumulate(np.where(longest > 0, np.arange(len(longest)), 0))
-    return np.maximum(longest[starts], _SHORTEST / _SHORTER)
+    return np.maximum(longest[starts], 2 / _SHORTER)
 
 
 def _plain_descent(
@@ -215,93 +222,96 @@ def _plain_descent(
     )
 
 
+def _as_a_whole(
+    flow: Any, rtol: Any, old: PyTree, new: PyTree, error: PyTree
+) -> tuple[Array, Array, Array]:
+    """An error is compared with the params, as the one that is returned is, or with the leap."""
+    del flow, rtol
+    size, length, rounding = norm(new), distance(new, old), rounding_of(new) * norm(new)
+    compared = jnp.where(length > 1e3 * rounding, jnp.minimum(size, length / _SHORT), size)
+    return compared, compared, jnp.maximum(norm(error) - rounding, 0)
+
+
+_MEASURE = Measure(_as_a_whole, lambda size: size)
+
+
+def _change(time: Any, params: PyTree, descent: GradientDescent) -> PyTree:
+    """What one step of descent adds."""
+    del time
+    return scaled(-descent.learning_rate, descent.problem.gradient(params))
+
+
+_TERM = diffrax.ODETerm(_change)
+
+
+@eqx.filter_jit
+def _start(descent: GradientDescent, params: PyTree) -> tuple[PyTree, Estimate]:
+    """What the first step adds, and the largest part that a step takes of an error."""
+    slope = _change(0, params, descent)
+    return slope, first_estimate(lambda params: _change(0, params, descent), params, slope)
+
+
 @eqx.filter_jit
 def _run(
     descent: GradientDescent,
     params: PyTree,
+    slope: PyTree,
+    estimate: Estimate,
     steps: Array,
     tolerance: Array,
     longest: Array,
-    shorter: Array,
     per_step: Array,
 ) -> _Run:
     """Leaps and plain steps to the last step, or to where they are found not to be worth it."""
-    gradient, rate = descent.problem.gradient, descent.learning_rate
     dtype = norm(params).dtype
-    tolerance = tolerance.astype(dtype)
+    now = jnp.zeros((), dtype)
+    solver = StabilizedAdams(measure=_MEASURE, rtol=tolerance.astype(dtype), atol=now, leaping=True)
+    bound = divergence_bound(params)
 
     def unfinished(run: _Run) -> Any:
         worth_it = run.evaluations <= _ALLOWANCE + per_step * run.step
         return (run.step < steps) & worth_it & run.sound
 
-    def attempt(run: _Run, count: Any) -> _Run:
-        end, slope, error = leap(
-            gradient, run.params, run.gradient, jnp.asarray(rate, dtype), count.astype(dtype)
+    def body(run: _Run) -> _Run:
+        most = jnp.minimum(run.adams.proposal, longest[_part(run.step, steps)])
+        most = jnp.where(run.adams.known > _AT_FIRST, jnp.floor(jnp.nan_to_num(most)), 1)
+        count = jnp.clip(most, 1, steps - run.step).astype(steps.dtype)
+        plain = count == 1
+        # The first member takes no step but that of the gradient at hand.
+        adams = run.adams._replace(member=jnp.where(plain, 0, run.adams.member))
+        length = count.astype(dtype)
+        end, error, _, after, _ = solver.step(
+            _TERM, now, length, run.params, descent, adams, jnp.array(False)
         )
-        off = norm(error) / (tolerance * norm(run.params))
-        good = is_finite(end) & (off <= 1)
-        # Proportional and integral control, as of the flows.
-        factor = 0.9 * off ** (-0.7 / _ORDER) * run.before ** (0.4 / _ORDER)
-        factor = jnp.where(good, jnp.clip(factor, 0.2, 5), jnp.clip(factor, 0.1, 0.7))
-        factor = jnp.where(jnp.isfinite(factor), factor, jnp.where(off == 0, 5.0, 0.1))
+        finite = is_finite(end)
+        small = _MEASURE.size(descent, solver.rtol, solver.atol, run.params, end, error) < 1
+        good = plain | (finite & small)
+        usable = jnp.isfinite(after.proposal)
+        after = after._replace(proposal=jnp.where(usable, after.proposal, 0.2 * length))
 
         def chosen(new: PyTree, old: PyTree) -> PyTree:
             return jax.tree.map(lambda a, b: jnp.where(good, a, b), new, old)
 
-        return run._replace(
+        return _Run(
             step=run.step + jnp.where(good, count, 0),
             params=chosen(end, run.params),
-            gradient=chosen(slope, run.gradient),
-            size=factor * count,
-            before=jnp.where(good, jnp.maximum(off, 1e-4), 1.0).astype(dtype),
-            leaps=run.leaps + good,
+            adams=chosen(
+                after._replace(times=after.times - length), adams_after_rejection(adams, after)
+            ),
+            leaps=run.leaps + (good & ~plain),
             longest=run.longest.at[_part(run.step, steps)].max(jnp.where(good, count, 0)),
-            evaluations=run.evaluations + STAGES,
-            sound=run.sound & (~good | (norm(end) <= bound)),
+            plain=run.plain + plain,
+            sound=run.sound & (~good | (finite & (norm(end) <= bound))),
         )
 
-    def plainly(run: _Run, count: Any) -> _Run:
-        def step(_: Any, state: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-            params, slope = state
-            params = add_scaled(params, -rate, slope)
-            return params, gradient(params)
-
-        params, slope = jax.lax.fori_loop(0, count, step, (run.params, run.gradient))
-        return run._replace(
-            step=run.step + count,
-            params=params,
-            gradient=slope,
-            size=jnp.full_like(run.size, _SHORTEST),
-            plain=run.plain + count,
-            evaluations=run.evaluations + count,
-            sound=norm(params) <= bound,  # false if not a number
-        )
-
-    def body(run: _Run) -> _Run:
-        left = steps - run.step
-        most = longest[_part(run.step, steps)]
-        wanted = jnp.minimum(jnp.floor(jnp.minimum(run.size, most)), left).astype(steps.dtype)
-        return jax.lax.cond(
-            wanted >= _SHORTEST,
-            lambda: attempt(run, wanted),
-            lambda: plainly(run, jnp.minimum(left, _PLAIN)),
-        )
-
-    slope = gradient(params)
-    bound = divergence_bound(params)
-    # A first leap in which the params change by a thousandth.
-    first = 1e-3 * shorter * norm(params) / (rate * norm(slope))
     zero = jnp.zeros((), steps.dtype)
     start = _Run(
         step=zero,
         params=params,
-        gradient=slope,
-        size=jnp.clip(jnp.nan_to_num(first, nan=1.0), _SHORTEST, 1e9).astype(dtype),
-        before=jnp.ones((), dtype),
+        adams=solver.begin(_TERM, now, params, descent, slope, estimate),
         leaps=zero,
         longest=jnp.zeros(_PARTS, steps.dtype),
         plain=zero,
-        evaluations=zero + 1,
         sound=is_finite(slope),
     )
     return jax.lax.while_loop(unfinished, body, start)

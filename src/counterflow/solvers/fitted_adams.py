@@ -11,7 +11,9 @@ Polynomials are fitted by orthogonal ones, from Stieltjes' recurrence on the poi
 that steps may have any lengths.
 """
 
+from fractions import Fraction
 from functools import cache
+from math import comb
 from typing import Any, NamedTuple
 
 import jax
@@ -38,9 +40,18 @@ _DECAYS = np.array([_DECAY.get(int(order), 1.0) for order in ORDERS])
 _ANGLE = 0.1
 # A fit to the slope at the end of a step as well is to go through that one, nearly.
 _NEWEST = 10.0
-# Points and weights on [0, 1], exact for the integral of every polynomial that occurs.
-_LEGENDRE = np.array(np.polynomial.legendre.leggauss(5))
-_POINTS, _SHARES = (1 + _LEGENDRE[:1]) / 2, _LEGENDRE[1:] / 2
+
+
+def _rule(count: int) -> np.ndarray:
+    """Gauss' points on [0, 1], and their shares in an integral."""
+    points, shares = np.polynomial.legendre.leggauss(count)
+    return np.array([(1 + points) / 2, shares / 2])
+
+
+# Exact for the integral of every polynomial that occurs, which is of degree 8 at most.
+_INTEGRAL = _rule(5)
+# Enough points for every linear functional of such a polynomial.
+_POINTS, _SHARES = _rule(9)
 
 
 class Fits(NamedTuple):
@@ -56,20 +67,24 @@ class Fits(NamedTuple):
     errors: Any
 
 
-def fits(times: Any, known: Any, xp: Any = np) -> Fits:
+def fits(times: Any, known: Any, xp: Any = np, count: Any = None) -> Fits:
     """All members on a history.
 
     Args:
         times: (history,): the times of past slopes, the latest first, at zero; the step ends at 1.
         known: How many of them there are. Members with longer windows are of no use.
         xp: NumPy, or JAX's NumPy.
+        count: Of how many steps of Euler's method this one is to be the sum, instead of following
+            the flow itself.
     """
+    rule = _INTEGRAL if count is None else _mean_rule(count, xp)
     places = xp.arange(LONGEST)[None, :]
     within = (places < xp.asarray(WINDOWS)[:, None]) & (places < known)
     counts = xp.where(within, xp.asarray(_DECAYS)[:, None] ** places, 0)
     newest = xp.full((len(MEMBERS), 1), _NEWEST)
-    steps = _integral(times[None, :], counts, ORDERS, xp)
+    steps = _integral(rule, times[None, :], counts, ORDERS, xp)
     corrected = _integral(
+        rule,
         xp.concatenate([xp.ones((1, 1)), times[None, :]], axis=1),
         xp.concatenate([newest, counts], axis=1),
         ORDERS + 1,
@@ -79,17 +94,54 @@ def fits(times: Any, known: Any, xp: Any = np) -> Fits:
     return Fits(steps, errors)
 
 
-def _integral(nodes: Any, counts: Any, orders: np.ndarray, xp: Any) -> Any:
+def _mean_rule(count: Any, xp: Any) -> Any:
+    """Points and shares for the mean `Σ_{n<N} p(n/N) / N` of a polynomial, of N = `count` values.
+
+    Of `x^q` it is `Σ_j binom(q, j) B_j N^{−j} / (q + 1 − j)`, with the numbers `B_j` of Bernoulli
+    (Faulhaber's formula).
+    """
+    powers = (1 / count) ** xp.arange(len(_POINTS))
+    return xp.asarray(_POINTS), xp.asarray(_mean_shares()) @ powers
+
+
+@cache
+def _mean_shares() -> np.ndarray:
+    """(points, powers): the shares of points in a mean of N values, as polynomials in `1/N`."""
+    size = len(_POINTS)
+    bernoulli = [Fraction(1)]
+    for n in range(1, size):
+        known = sum(comb(n + 1, j) * bernoulli[j] for j in range(n))
+        bernoulli.append(-known / (n + 1))
+    # Of Legendre's polynomials on [0, 1], whose coefficients are whole numbers.
+    means = np.zeros((size, size))
+    for degree in range(size):
+        for j in range(degree + 1):
+            terms = [
+                (-1) ** (degree + q)
+                * comb(degree, q)
+                * comb(degree + q, q)
+                * Fraction(comb(q, j), q + 1 - j)
+                * bernoulli[j]
+                for q in range(j, degree + 1)
+            ]
+            means[degree, j] = float(sum(terms))
+    legendre = np.polynomial.legendre.legvander(2 * _POINTS - 1, size - 1)
+    return _SHARES[:, None] * ((2 * np.arange(size) + 1) * legendre) @ means
+
+
+def _integral(rule: Any, nodes: Any, counts: Any, orders: np.ndarray, xp: Any) -> Any:
     """The weights of values at nodes in the integral over [0, 1] of polynomials fitted to them.
 
     Args:
+        rule: The points of a quadrature, and their shares.
         nodes: (1, values): where they are.
         counts: (members, values): how much each counts in the sum of squares.
         orders: (members,): how many coefficients the polynomial has.
         xp: NumPy, or JAX's NumPy.
     """
     # Constants of a program in single precision have to be so themselves.
-    points, shares, limits = map(xp.asarray, (_POINTS, _SHARES, orders[:, None]))
+    points, shares = (xp.asarray(some)[None, :] for some in rule)
+    limits = xp.asarray(orders[:, None])
 
     def positive(squares: Any) -> Any:
         root = xp.sqrt(squares)
