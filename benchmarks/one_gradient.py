@@ -34,7 +34,6 @@ STEPS, LEARNING_RATE = 5, 0.1  # of the loop
 TOLERANCE = 1e-12
 PAUSE = 0.05
 LEAST = 20_000  # images per timing, by several calls if need be
-RARITIES = (0.75, 0.0, 0.5, 1.0)  # weights of rare ink: that of the library first
 
 
 # The straightforward network, thrice: linear, swish, linear, batch normalization, linear, softmax.
@@ -303,25 +302,20 @@ def compile_case(images, cache, folder):
 
 
 def blocks_case(images, folder):
-    """What part of the numbers blocks leave, arranged in several ways, and how long it takes."""
+    """What part of the pixels has ink, what part blocks leave, and how long making them takes."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from counterflow.networks.blocks import in_blocks
 
     _, inputs, _ = images_of(images, folder)
-    rows = []
-    for rarity in RARITIES:
-        start = time.perf_counter()
-        blocks, _ = in_blocks(inputs, rarity)
-        rows.append(
-            {
-                "rarity": rarity,
-                "left": sum(part.values.size for part in blocks.parts) / inputs.size,
-                "seconds": time.perf_counter() - start,
-            }
-        )
-    return {"ink": float(np.mean(inputs != np.min(inputs, axis=0))), "by_rarity": rows}
+    start = time.perf_counter()
+    blocks, _ = in_blocks(inputs)
+    return {
+        "seconds": time.perf_counter() - start,
+        "ink": float(np.mean(inputs != np.min(inputs, axis=0))),
+        "left": sum(part.values.size for part in blocks.parts) / inputs.size,
+    }
 
 
 def run_case(case):
@@ -368,14 +362,12 @@ def main(folder):
         sizes.append({"rounds": rounds} | in_process(__file__, case))
         report(sizes[-1])
     case = {"kind": "blocks", "images": max(ROUNDS), "folder": where}
-    arrangements = in_process(__file__, case)
-    print(f"{arrangements['ink']:.0%} of the pixels have ink")
-    for row in arrangements["by_rarity"]:
-        text = "blocks with rarity {rarity}: {left:.0%} of the numbers left, {seconds:.1f} s"
-        print(text.format(**row), flush=True)
+    blocks = in_process(__file__, case)
+    text = "{ink:.0%} of the pixels have ink, blocks leave {left:.0%}, sorted in {seconds:.1f} s"
+    print(text.format(**blocks), flush=True)
     results = {
         "widths": WIDTHS,
-        "arrangements": arrangements,
+        "blocks": blocks,
         "steps_of_loop": STEPS,
         "sizes": sizes,
         "compilation": compilation(max(ROUNDS), where),

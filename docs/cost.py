@@ -149,11 +149,12 @@ def one_gradient_table(results: dict[str, Any]) -> str:
     )
 
 
-def arrangements_table(results: dict[str, Any]) -> str:
-    arrangements = results["arrangements"]
-    rows = [("—", f"{arrangements['ink']:.0%}")]
-    rows += [(f"{row['rarity']:g}", f"{row['left']:.0%}") for row in arrangements["by_rarity"]]
-    return rows_of("r, of the weight f^−r of rare ink | of the numbers left", rows)
+def blocks_row(results: dict[str, Any]) -> str:
+    largest = max(size["images"] for size in results["sizes"])
+    return (
+        "Of the pixels of {images:,} images {ink:.0%} have ink; blocks leave {left:.0%}, after "
+        "{seconds:.0f} seconds of sorting."
+    ).format(images=largest, **results["blocks"])
 
 
 # Percent of the limit that one gradient of all images was to reach.
@@ -223,7 +224,7 @@ def growth_table(results: dict[str, Any], terms: dict[str, Any]) -> str:
             (
                 f"{part['against']}, {ends[0]:,} to {ends[1]:,}",
                 said,
-                f"{part['exponents'][key]:.2f}",
+                f"{part['exponents'][key]:z.2f}",
             )
             for key, said in kinds.items()
         ]
@@ -247,7 +248,7 @@ def order_rows(terms: dict[str, Any], method: str) -> list[tuple[str, ...]]:
         (
             f"order, {upper[0][0]} to {upper[-1][0]}",
             f"{key}, `{method}`",
-            f"{np.polyfit(orders, np.log([point[key] for _, point in upper]), 1)[0] + 0:.2f}",
+            f"{np.polyfit(orders, np.log([point[key] for _, point in upper]), 1)[0]:z.2f}",
         )
         for key in ("time", "memory")
     ]
@@ -308,9 +309,8 @@ def tables() -> dict[str, str]:
         "machine": machine_line(),
         "fast_forward": fast_forward_table(),
         "work_precision": work_precision_table(),
-        "arrangements": arrangements_table(gradient),
         "one_gradient": "\n\n".join(
-            part(gradient) for part in (one_gradient_table, limit_row, compilation_row)
+            part(gradient) for part in (one_gradient_table, limit_row, blocks_row, compilation_row)
         ),
         "counter_terms": counter_terms_table(terms),
         "growth": growth_table(found("growth")["results"], terms),

@@ -110,7 +110,7 @@ def _mean_shares() -> np.ndarray:
     size = len(_POINTS)
     bernoulli = [Fraction(1)]
     for n in range(1, size):
-        known = sum(comb(n + 1, j) * bernoulli[j] for j in range(n))
+        known = sum((comb(n + 1, j) * bernoulli[j] for j in range(n)), Fraction(0))
         bernoulli.append(-known / (n + 1))
     # Of Legendre's polynomials on [0, 1], whose coefficients are whole numbers.
     means = np.zeros((size, size))
