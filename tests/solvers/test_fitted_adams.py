@@ -45,7 +45,8 @@ def test_polynomials_below_the_order_are_summed_exactly_over_steps_of_euler(hist
                 np.mean(values**degree), abs=1e-11 * abs(terms).max()
             )
             parts = errors[member] * np.array([1, *times]) ** degree
-            assert abs(parts.sum()) < 1e-11 * abs(parts).max() + 1e-15
+            # Differences of weights: all of them are next to nothing if `count` is 1.
+            assert abs(parts.sum()) < 1e-11 * abs(parts).max() + 1e-13
 
 
 def test_of_infinitely_many_steps_of_euler_it_is_the_flow():
