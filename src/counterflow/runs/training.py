@@ -25,7 +25,7 @@ from .store import Store
 _SHARPNESS_RECORDS = 5
 _MEASURED = ("descent", "flow 0", "flow 1")
 # The largest tolerance of a flow.
-_COARSEST = 1e-4
+_COARSEST = 5e-4
 # Settings that were added later, and are noted only where they are set.
 _ADDED = ("predicted", "method", "share")
 # A flow far beyond the reach of its series would be stiff without end.

@@ -31,9 +31,8 @@ from .spectral_radius import (
 _ACCURATE, _STABLE = 0.85, 0.95
 # The factors by which a step may change.
 _SHORTEST, _SHORTER, _LONGER = 0.2, 0.7, 2.0
-# How many steps an estimate of the spectral radius serves: at first, and where it does not change.
-_SOON, _LATER = 35, 140
-_UNCHANGED = 0.1
+# How many steps an estimate of the spectral radius serves; a rejected step counts as several.
+_PATIENCE, _REJECTED = 40, 10
 
 
 class AdamsState(NamedTuple):
@@ -48,8 +47,7 @@ class AdamsState(NamedTuple):
         proposal: How long it is to be.
         direction: The vector of the power iteration, of length one.
         radius: The spectral radius, estimated.
-        age: Accepted steps since it was estimated.
-        patience: How old it may become.
+        age: Steps since it was estimated.
         evaluations: How often the velocity was evaluated, in rejected steps too.
     """
 
@@ -62,7 +60,6 @@ class AdamsState(NamedTuple):
     direction: PyTree
     radius: Float[Array, ""]
     age: Int[Array, ""]
-    patience: Int[Array, ""]
     evaluations: Int[Array, ""]
 
 
@@ -153,7 +150,6 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
             direction=found.direction,
             radius=found.radius,
             age=none,
-            patience=none + _SOON,
             evaluations=found.evaluations,
         )
 
@@ -228,17 +224,14 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
             of_part = velocity_of_part(self.part, terms, t0, y0, args)
             velocity = self.part(_slope(state, 0))
             found = next_rough_estimate(of_part, self.part(y0), velocity, state.direction)
-            unchanged = jnp.abs(found.radius - state.radius) <= _UNCHANGED * state.radius
-            longer = jnp.minimum(2 * state.patience, _LATER)
             return state._replace(
                 direction=found.direction,
                 radius=found.radius,
                 age=jnp.zeros_like(state.age),
-                patience=jnp.where(unchanged, longer, _SOON).astype(state.patience.dtype),
                 evaluations=state.evaluations + found.evaluations,
             )
 
-        return jax.lax.cond(state.age >= state.patience, estimate, lambda state: state, state)
+        return jax.lax.cond(state.age >= _PATIENCE, estimate, lambda state: state, state)
 
 
 def _slope(state: AdamsState, index: int) -> PyTree:
@@ -266,8 +259,7 @@ def adams_after_rejection(kept: AdamsState, attempted: AdamsState) -> AdamsState
     return kept._replace(
         direction=attempted.direction,
         radius=attempted.radius,
-        age=attempted.age + kept.patience // 4,
-        patience=attempted.patience,
+        age=attempted.age + _REJECTED,
         proposal=attempted.proposal,
         evaluations=attempted.evaluations,
     )
