@@ -64,6 +64,7 @@ def work_precision_table() -> str:
                     best = min(alike, key=lambda name: alike[name])
                     strictly = measured["products_as_two"][error][f"counterflow{ending}"]
                     ratio, aim = ours / alike[best], TARGETS[error]
+                    met = max(ratio, (strictly or 0) / alike[best]) <= aim
                     method = "orbit" if ending or int(order) > 1 else "taylor"
                     rows.append(
                         (
@@ -73,13 +74,13 @@ def work_precision_table() -> str:
                             f"{ours:,.0f}",
                             f"{alike[best]:,.0f}, {best.removesuffix(ending)}",
                             f"{ratio:.2f}",
-                            f"{aim:g}: {'met' if ratio <= aim else 'missed'}",
                             f"{strictly / alike[best]:.2f}" if strictly else "—",
+                            f"{aim:g}: {'met' if met else 'missed'}",
                         )
                     )
     return rows_of(
         "on | flow | relative error | gradients of `cf.solve` | best of the others | ratio | "
-        "at most | with products as two",
+        "with products as two | at most",
         rows,
     )
 

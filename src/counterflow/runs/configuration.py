@@ -51,7 +51,7 @@ class Configuration:
     weight_decays: tuple[float, ...] = (1e-2, 1e-3)
     steps: tuple[int, ...] = (200, 500, 500)
     large_learning_rate: float = 1.0
-    large_steps: int = 20
+    large_steps: int = 10
     orders: tuple[int, ...] = (0, 1, 2)
     records: int = 40
     restart: int = 100

@@ -90,8 +90,8 @@ def spectral_radius(
 ) -> Estimate:
     """The spectral radius of the Jacobian, by power iterations until two of them agree.
 
-    Where the direction is expected to be `near` that of the largest eigenvalue, one is enough that
-    finds it so: with an angle `φ` between a vector and its image, two would agree to about `sin² φ`.
+    Where the direction is expected to be `near` that of the largest eigenvalue, one that finds it
+    so is enough: with an angle `φ` between a vector and its image, two agree to about `sin² φ`.
     """
     length = rounding_of(params) ** 0.5 * (1 + norm(params))
 
