@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from counterflow.solvers.rock4 import _REFRESH, ROCK4, after_rejection
-from counterflow.solvers.spectral_radius import first_estimate, noise, spectral_radius
+from counterflow.solvers.spectral_radius import (
+    first_estimate,
+    next_estimate,
+    next_rough_estimate,
+    noise,
+    spectral_radius,
+)
 
 
 def test_the_radius_is_found_at_rest_and_on_complex_spectra():
@@ -77,3 +83,20 @@ def test_an_eigenvector_does_not_hide_a_larger_eigenvalue():
     state = after_rejection(state, state)
     state = ROCK4().step(term, zero, step, start, None, state, False)[3]
     assert float(state.radius) == pytest.approx(100, rel=0.05)
+
+
+@pytest.mark.parametrize(("place", "once"), [(59, True), (30, False)])
+def test_one_iteration_is_enough_where_it_finds_its_direction_again(place, once):
+    rates = jnp.geomspace(0.1, 2000.0, 60)
+
+    def velocity(params):
+        return -rates * params
+
+    params = jnp.ones(60)
+    # That of the largest rate, or one so far from it that its image is another direction.
+    direction = jnp.eye(60)[place] + (0 if once else 0.05) * jnp.eye(60)[59]
+    arguments = (velocity, params, velocity(params), direction / jnp.linalg.norm(direction))
+    rough, fine = next_rough_estimate(*arguments), next_estimate(*arguments)
+    assert (int(rough.evaluations) == 1) == once
+    assert rough.evaluations <= fine.evaluations >= 2
+    assert rough.radius == pytest.approx(2000, rel=0.1)
