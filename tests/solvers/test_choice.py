@@ -77,6 +77,19 @@ def test_a_flow_is_stiff_for_its_horizon_and_its_tolerance(rtol, horizon, solver
     assert isinstance(chosen.solver, solver)
 
 
+@pytest.mark.parametrize(
+    ("rtol", "horizon", "other"),
+    [(1e-5, 0.8, ROCK4()), (1e-7, 2.0, ROCK4()), (1e-5, 8.0, StabilizedAdams())],
+)
+def test_of_the_two_stabilized_solvers_the_cheaper_one_is_chosen(rtol, horizon, other):
+    flow, start = cf.GradientFlow(STIFF), jnp.ones(60)
+    chosen, refused = (
+        cf.solve(flow, start, [horizon], rtol=rtol, solver=solver) for solver in (None, other)
+    )
+    assert chosen.statistics.solver != refused.statistics.solver
+    assert evaluations(chosen) < 0.85 * evaluations(refused)
+
+
 def test_records_at_which_rock4_would_have_to_stop_speak_against_it():
     flow, start = cf.GradientFlow(STIFF), jnp.ones(60)
     few, many = (

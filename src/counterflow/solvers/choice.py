@@ -20,7 +20,7 @@ _MULTISTEP_ABOVE = 20
 # ROCK4 takes √(ρT N/0.35) evaluations for N steps: as many as its accuracy asks for, in a
 # training to t = 50 about 4.4 rtol^(−1/5) on digits and 12 rtol^(−1/5) on MNIST, and one for each
 # record, because it has to stop at records where a flow is stiff. From here on that is less
-# (measured: docs/cost.md).
+# (tests/solvers/test_choice.py).
 _ROCK4_ABOVE, _ACCURATE_STEPS = 28, 8
 # Comparisons and predictions measure what is a small part of params, with tolerances that are meant
 # for Runge–Kutta methods, whose errors are far below them. With this share of the tolerance for a
