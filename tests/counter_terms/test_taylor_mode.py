@@ -17,6 +17,7 @@ import counterflow as cf
 import zoo
 from counterflow.counter_terms.taylor_mode import TaylorMode
 from counterflow.counter_terms.taylor_rules import RULES
+from counterflow.networks.tall_products import inner, times
 
 DEGREE = 4
 GENERATOR = np.random.default_rng(11)
@@ -148,6 +149,8 @@ LINEAR = {
 }
 NONLINEAR = {
     "mul": lambda x: jnp.sin(x) * x * Y,
+    "tall_times": lambda x: times(jnp.sin(x), x.T) + times(Y, jnp.cos(x)) + times(x, Y),
+    "tall_inner": lambda x: inner(jnp.sin(x), x.T) + inner(Y, jnp.cos(x)) + inner(x, Y),
     "dot_general": lambda x: jnp.sin(x) @ x.T + Y @ jnp.cos(x) + x @ Y,
     "conv_general_dilated": lambda x: lax.conv_general_dilated(
         jnp.sin(x).reshape(IMAGE),

@@ -126,7 +126,7 @@ def _linear_call(degree, operation, inputs, output, memory):
 # Products and quotients.
 
 
-@rule_for("mul", "dot_general", "conv_general_dilated")
+@rule_for("mul", "dot_general", "conv_general_dilated", "tall_times", "tall_inner")
 def _bilinear(degree, operation, inputs, output, memory):
     del memory
     x, y = inputs

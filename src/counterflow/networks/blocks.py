@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from .block_products import IMAGES, product, transposed_product
 
-# So many blocks make one array of products. With fewer arrays, the processor's cores have less to
-# share; larger ones are far from their caches.
-_TOGETHER = 1_000
+# At most so many blocks make one array of products: larger ones are far from caches.
+_TOGETHER = 2_000
 # Images are halved until so many are left: these are taken as they come.
 _LEAST = 2 * IMAGES
 # So many images tell the direction along which others differ most, after so many iterations.
@@ -124,8 +123,13 @@ def in_blocks(
     for _ in range(halvings):
         groups = [half for group in groups for half in _halves(ink, group)]
     order = np.concatenate(groups)
-    ends = range(IMAGES * _TOGETHER, len(order), IMAGES * _TOGETHER)
-    parts = [_part(inputs[some] - blank) for some in np.split(order, ends)]
+    blocks = -(-len(order) // IMAGES)
+    # XLA gives half of what there is to do to another core: a power of two is shared evenly.
+    count = 2 ** max(0, int(np.ceil(np.log2(blocks / _TOGETHER))))
+    images = IMAGES * -(-blocks // count)
+    parts = [
+        _part(inputs[some] - blank) for some in np.split(order, range(images, len(order), images))
+    ]
     return Blocks(tuple(parts), jnp.asarray(blank)), order
 
 

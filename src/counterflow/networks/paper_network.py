@@ -5,6 +5,8 @@ uses the mean and the variance of the whole batch at the current params, without
 the hidden layer exactly scale-invariant.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from jaxtyping import Array, Float
 from .blocks import Blocks, total
 from .cross_entropy import AnyArray, Batch, mean_cross_entropy
 from .first_layer import first_layer
+from .tall_products import inner, own_inner, times
 
 Params = dict[str, Float[Array, "inputs outputs"]]
 BlockBatch = tuple[Blocks, Float[AnyArray, "samples classes"]]
@@ -47,12 +50,14 @@ def glorot_uniform(widths: tuple[int, int, int, int], seed: int = 7) -> Params:
 
 def logits(params: Params, inputs: Float[AnyArray, "samples pixels"]) -> Float[Array, "samples _"]:
     """The network's outputs before the softmax."""
-    (outputs,) = _logits(params, first_layer(inputs, None, params["input"]))
+    (outputs,) = _logits(params, first_layer(inputs, None, params["input"]), by_code=False)
     return outputs
 
 
-def _logits(params: Params, values: tuple[Array, ...]) -> list[Array]:
+def _logits(params: Params, values: tuple[Array, ...], by_code: bool) -> list[Array]:
     """The outputs for values of the first layer, which are those of all samples in some arrays.
+
+    Products over all samples are a library's or, for one device and without `vmap`, of own code.
 
     A linear layer, batch normalization and another linear layer are one product with a matrix, once
     the covariance `C` of the activations is known: of the unit with weights `w` the variance is
@@ -69,28 +74,36 @@ def _logits(params: Params, values: tuple[Array, ...]) -> list[Array]:
         centred = [(some - mean) @ hidden for some in activations]
         variances = total(jnp.sum(some**2, axis=0, keepdims=True) for some in centred) / count
         return [some / jnp.sqrt(variances) @ params["readout"] for some in centred]
-    covariance = total(second_moment(some) for some in activations) / count - mean.T @ mean
+    product, moment = (times, _moment_by_code) if by_code else (jnp.matmul, second_moment)
+    covariance = total(map(moment, activations)) / count - mean.T @ mean
     variances = jnp.sum(hidden * (covariance @ hidden), axis=0, keepdims=True)
     readout = (hidden / jnp.sqrt(variances)) @ params["readout"]
-    return [some @ readout - mean @ readout for some in activations]
+    return [product(some, readout) - mean @ readout for some in activations]
 
 
-@jax.custom_jvp
-def second_moment(values: Float[Array, "samples units"]) -> Float[Array, "units units"]:
-    """`VᵀV`, the derivatives of which are one product each, because it is symmetric.
+def _second_moment(
+    inner: Callable[[Array, Array], Array], own: Callable[[Array], Array]
+) -> Callable[[Array], Array]:
+    """The function `VᵀV` of V, as `own` computes it, with derivatives by `inner`, `UᵀV`.
 
-    >>> second_moment(jnp.array([[1.0, 2.0], [0.0, 1.0]]))
-    Array([[1., 2.],
-           [2., 5.]], dtype=float64)
+    Each of them is one product, because it is symmetric.
     """
-    return values.T @ values
+
+    @jax.custom_jvp
+    def second_moment(values: Float[Array, "samples units"]) -> Float[Array, "units units"]:
+        return own(values)
+
+    @second_moment.defjvp
+    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+        (values,), (tangent,) = primals, tangents
+        half = inner(tangent, values)
+        return second_moment(values), half + half.T
+
+    return second_moment
 
 
-@second_moment.defjvp
-def _second_moment_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (values,), (tangent,) = primals, tangents
-    half = tangent.T @ values
-    return second_moment(values), half + half.T
+second_moment = _second_moment(lambda left, right: left.T @ right, lambda values: values.T @ values)
+_moment_by_code = _second_moment(inner, own_inner)
 
 
 def cross_entropy(params: Params, data: Batch | BlockBatch | TransposedBatch) -> Float[Array, ""]:
@@ -101,7 +114,8 @@ def cross_entropy(params: Params, data: Batch | BlockBatch | TransposedBatch) ->
     """
     inputs, targets, *more = data
     transposed = more[0] if more else None
-    outputs = _logits(params, first_layer(inputs, transposed, params["input"]))
+    values = first_layer(inputs, transposed, params["input"])
+    outputs = _logits(params, values, by_code=isinstance(inputs, Blocks))
     ends = np.cumsum([len(some) for some in outputs])
     pairs = zip(outputs, jnp.split(targets, ends[:-1]), strict=True)
     return total(len(some) / ends[-1] * mean_cross_entropy(some, own) for some, own in pairs)
