@@ -1,6 +1,7 @@
 """States on disk: the arrays of a pytree in one safetensors file, whole or not there at all."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,13 +30,15 @@ def write_state(path: Path, state: PyTree) -> str:
     """Writes a state aside, makes it safe on disk and renames it; returns its SHA-256."""
     content = pack(state)
     aside = path.with_suffix(".part")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
-    return sha256(content).hexdigest()
+    with ThreadPoolExecutor(1) as beside:  # a digest of many megabytes takes as long as the disk
+        digest = beside.submit(sha256, content)
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        sync_folder(path.parent)
+    return digest.result().hexdigest()
 
 
 def read_state(path: Path, digest: str, like: PyTree) -> PyTree:
