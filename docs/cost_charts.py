@@ -4,6 +4,7 @@ from typing import Any
 
 import altair
 
+from counterflow.report.cost import duration
 from counterflow.report.style import BLUE, GREEN, GREY, ORANGE, ORDERS, themed
 
 # In the legends, in this order; each has the same colour in every panel.
@@ -179,18 +180,70 @@ KINDS = {
 
 
 def growth_chart(results: dict[str, Any]) -> Any:
+    """Seconds against the size of the network, that of the data, and the steps of descent."""
+    kinds = KINDS | {"seconds": ("descent", GREY)}
+    colour = altair.Color("kind:N", title=None).scale(
+        domain=[said for said, _ in kinds.values()],
+        range=[colour for _, colour in kinds.values()],
+    )
     panels = []
-    for name in ("parameters", "samples"):
+    for name in ("parameters", "samples", "steps"):
         rows = [
             {"size": point[name], "seconds": point[key], "kind": said}
             for point in results[name]["points"]
-            for key, (said, _) in KINDS.items()
+            for key, (said, _) in kinds.items()
+            if key in point
         ]
-        colour = altair.Color("kind:N", title=None).scale(
-            domain=[said for said, _ in KINDS.values()],
-            range=[colour for _, colour in KINDS.values()],
-        )
         chart = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
         x, y = altair.X(**power("size", name)), altair.Y(**power("seconds", "seconds"))
-        panels.append(chart.encode(x=x, y=y, color=colour).properties(width=300, height=240))
+        panels.append(chart.encode(x=x, y=y, color=colour).properties(width=240, height=240))
     return themed(altair.hconcat(*panels))
+
+
+#: What gradients of a reproduction are spent on, by the start of the name of a part.
+WORK = {
+    "descent": ("descent", GREY),
+    "flow 0": ("gradient flow", ORDERS[0]),
+    "flow": ("equations of motion", ORDERS[1]),
+    "coarse flow": ("the same flows once more, for the solver's own error", "#A9CDE3"),
+    "prediction": ("predictions of errors", ORDERS[2]),
+    "restarted prediction": ("predictions of errors", ORDERS[2]),
+}
+
+
+def reproduction_chart(stored: dict[str, Any]) -> Any:
+    """The gradients of every training of a run by what they are spent on, and its time."""
+    names = dict.fromkeys(said for said, _ in WORK.values())
+    rows, sums = [], []
+    for training, cost in stored["trainings"].items():
+        label = training.partition(", seed")[0]
+        spent = dict.fromkeys(names, 0)
+        for part, count in cost["gradient_evaluations"].items():
+            start = max((start for start in WORK if part.startswith(start)), key=len)
+            spent[WORK[start][0]] += count or 0
+        rows += [
+            {"training": label, "work": name, "place": place, "gradients": count}
+            for place, (name, count) in enumerate(spent.items())
+        ]
+        took = duration(cost["seconds"])
+        sums.append({"training": label, "gradients": sum(spent.values()), "took": took})
+    y = altair.Y("training:N", title=None, sort=[row["training"] for row in sums])
+    colours = list(dict.fromkeys(WORK.values()))
+    bars = (
+        altair.Chart(altair.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=altair.X("gradients:Q", title="gradient evaluations"),
+            y=y,
+            color=altair.Color("work:N", title=None).scale(
+                domain=list(names), range=[colour for _, colour in colours]
+            ),
+            order="place:O",
+        )
+    )
+    times = (
+        altair.Chart(altair.Data(values=sums))
+        .mark_text(align="left", dx=5)
+        .encode(x="gradients:Q", y=y, text="took:N")
+    )
+    return themed((bars + times).properties(width=560, height=200))

@@ -37,6 +37,16 @@ def summary(run: Run) -> dict[str, Any]:
         "gradient_evaluations": evaluations,
         "seconds": round(seconds),
         "cost": cost_said(run),
+        "trainings": {
+            name: {
+                "seconds": known.seconds,
+                "gradient_evaluations": {
+                    part: cost["gradient_evaluations"] for part, cost in known.statistics.items()
+                },
+            }
+            for name, known in run.trainings.items()
+        },
+        "results_seconds": dict(run.result_seconds),
         "sittings": len(run.sittings),
         "fingerprint": dict(run.sittings[-1]["fingerprint"]),
         "claims": [
