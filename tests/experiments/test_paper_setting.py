@@ -18,9 +18,9 @@ IMAGES = 1_700
 def setting():
     """Drawings on 784 pixels, half of which are blank."""
     random = np.random.default_rng(0)
-    inputs = random.uniform(-1, 1, (IMAGES, 784)) * (random.random((IMAGES, 784)) < 0.5)
+    pixels = random.uniform(0, 1, (IMAGES, 784)) * (random.random((IMAGES, 784)) < 0.5)
     targets = np.eye(10)[random.integers(0, 10, IMAGES)]
-    return PaperSetting(Configuration(), Dataset(inputs, targets))
+    return PaperSetting(Configuration(), Dataset(pixels, 1, targets))
 
 
 def test_many_images_are_in_blocks_and_have_the_same_gradient(setting):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 Name = Literal["digits", "mnist", "fashion-mnist"]
 NAMES: tuple[str, ...] = get_args(Name)
@@ -22,10 +22,24 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images as rows, scaled to [−1, 1], and their classes as one-hot rows."""
+    """Images as rows of pixels, as precise as their files have them, and their classes.
 
-    inputs: Float[np.ndarray, "samples pixels"]
+    Attributes:
+        pixels: The brightness of every pixel, from 0 on.
+        white: The largest brightness.
+        targets: The classes as one-hot rows.
+    """
+
+    pixels: Real[np.ndarray, "samples pixels"]
+    white: int
     targets: Float[np.ndarray, "samples classes"]
+
+    @property
+    def inputs(self) -> Float[np.ndarray, "samples pixels"]:
+        """The images, scaled to [−1, 1] in double precision: of MNIST 376 MB, made anew."""
+        inputs = self.pixels / (self.white / 2)
+        inputs -= 1
+        return inputs
 
 
 def silent(file_name: str, done_bytes: int, total_bytes: int) -> None:

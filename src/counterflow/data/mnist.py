@@ -93,7 +93,7 @@ FASHION_MNIST = Source(
 
 
 def mnist(folder: Path | None = None, progress: Progress = silent) -> Dataset:
-    """The training set of MNIST: 60,000 handwritten digits as rows of 784 pixels in −1 … 1.
+    """The training set of MNIST: 60,000 handwritten digits as rows of 784 pixels.
 
     Args:
         folder: where the two files of the training set lie, as idx or gzip; nothing is then
@@ -114,7 +114,7 @@ def cache_folder(name: str) -> Path:
 
 
 def read(source: Source, folder: Path | None = None, progress: Progress = silent) -> Dataset:
-    """The data set of `source`, pixels scaled from 0 … 255 to −1 … 1, in double precision."""
+    """The data set of `source`, whose pixels are from 0 to 255."""
     if folder is None:
         paths = download(source, cache_folder(source.name), progress)
     else:
@@ -122,10 +122,7 @@ def read(source: Source, folder: Path | None = None, progress: Progress = silent
     images, labels = (
         _array(path, file) for path, file in zip(paths, (source.images, source.labels), strict=True)
     )
-    # In place: the images take 376 MB in double precision.
-    inputs = images.reshape(len(images), -1) / 127.5
-    inputs -= 1
-    return Dataset(inputs, np.eye(10)[labels])
+    return Dataset(images.reshape(len(images), -1), 255, np.eye(10)[labels])
 
 
 def find(source: Source, folder: Path) -> list[Path]:

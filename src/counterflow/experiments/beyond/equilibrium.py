@@ -25,7 +25,7 @@ def compute(setting: PaperSetting, work: LongWork) -> dict[str, Any]:
     """Averages of a long run over windows of steps, and over its second half."""
     configuration = setting.configuration
     rate, decay = configuration.learning_rates[0], configuration.weight_decays[0]
-    everything = configuration.samples or len(setting.dataset.inputs)
+    everything = configuration.samples or len(setting.dataset.targets)
     samples = min(configuration.long_samples, everything)
     problem, params = setting.problem(decay, configuration.seed, samples)
     half = max(configuration.long_steps // 2, 1)

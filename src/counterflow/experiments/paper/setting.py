@@ -41,7 +41,7 @@ class PaperSetting(Setting):
     _on_device: dict[int | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        wanted, there = self.configuration.samples, len(self.dataset.inputs)
+        wanted, there = self.configuration.samples, len(self.dataset.targets)
         if wanted is not None and wanted > there:
             raise DataError(
                 f"`samples` must be at most {there}, as many images as {self.configuration.data} "
@@ -59,7 +59,7 @@ class PaperSetting(Setting):
             samples: How many of the images to take, if not as many as the configuration says.
         """
         arrays = self._arrays(samples or self.configuration.samples)
-        pixels, classes = self.dataset.inputs.shape[1], self.dataset.targets.shape[1]
+        pixels, classes = self.dataset.pixels.shape[1], self.dataset.targets.shape[1]
         widths = (pixels, *self.configuration.hidden_widths, classes)
         problem = Problem(cross_entropy, data=arrays, weight_decay=weight_decay)
         return problem, glorot_uniform(widths, seed)
