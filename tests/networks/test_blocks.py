@@ -80,3 +80,27 @@ def test_blocks_leave_out_half_of_the_digits_and_more_than_blocks_of_images_as_t
     ink = inputs != inputs.min(axis=0)
     whole = ink[: len(ink) // IMAGES * IMAGES].reshape(-1, IMAGES, ink.shape[1])
     assert ink.mean() < left < 0.62 < whole.any(axis=1).mean()
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_whole_numbers_do_not_overflow(kind):
+    pixels = np.random.default_rng(0).integers(-128, 128, (30, 7)).astype(kind)
+    blocks, order = in_blocks(pixels)
+    (product,) = blocks.times(jnp.eye(7))
+    np.testing.assert_array_equal(product, pixels[order].astype(float))
+
+
+def test_no_images_at_all_are_refused():
+    with pytest.raises(ValueError, match="at least one image"):
+        in_blocks(np.ones((0, 3)))
+
+
+def test_images_without_targets_are_told(monkeypatch):
+    monkeypatch.setattr("counterflow.networks.blocks._TOGETHER", 100)
+    data, params = digits(), glorot_uniform((64, 5, 4, 10))
+    blocks, order = in_blocks(data.inputs[:1000])
+    # As many are missing as leave one for the images of the last part, which it would serve for.
+    missing = blocks.parts[-1].images - 1
+    targets = data.targets[:1000][order][:-missing]
+    with pytest.raises(ValueError, match="one row of targets for each image"):
+        cross_entropy(params, (blocks, targets))

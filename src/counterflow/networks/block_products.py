@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from jaxtyping import Array, Float, Int
-from llvmlite import ir
 
 from .machine_code import HALF, INTEGER, Code, Value, called
 
@@ -78,8 +77,7 @@ def _write_product(code: Code, outputs: int) -> None:
                     code.plus_product(sum_, *pair) for sum_, pair in zip(sums, pairs, strict=True)
                 ]
 
-            zeros = [ir.Constant(ir.VectorType(code.number, w), [0.0] * w) for _, _, w in places]
-            sums = code.loop(start, end, entry, zeros)
+            sums = code.loop(start, end, entry, [code.zeros(width) for _, _, width in places])
             for sum_, (image, first, _) in zip(sums, places, strict=True):
                 place = code.write.add(row, INTEGER(image * outputs + first))
                 code.store_vector(sum_, products, place)

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import linear_call
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Real
 
 from .block_products import IMAGES, product, transposed_product
 
@@ -99,7 +99,7 @@ def total(values: Iterable[Array]) -> Array:
 
 
 def in_blocks(
-    inputs: Float[np.ndarray, "samples pixels"],
+    inputs: Real[np.ndarray, "samples pixels"],
 ) -> tuple[Blocks, np.ndarray]:
     """Images in blocks, and which images they are, in the order of the blocks.
 
@@ -116,6 +116,10 @@ def in_blocks(
         ((Array([[0., 1., 0.],
                 [0., 0., 2.]], dtype=float64),), array([0, 1]))
     """
+    if not len(inputs):
+        raise ValueError("there must be at least one image, got none")
+    if not np.issubdtype(inputs.dtype, np.floating):  # whole numbers overflow
+        inputs = inputs.astype(float)
     blank = np.min(inputs, axis=0)
     ink = inputs != blank
     halvings = int(np.ceil(np.log2(max(len(inputs) / _LEAST, 1))))

@@ -8,9 +8,11 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 from llvmlite import binding, ir
@@ -32,24 +34,42 @@ def called(
         name: What names the code, with all that it is written for but the precision.
         write: Writes the code; only asked the first time.
         shape: The shape of the result.
-        arrays: What the code is given.
+        arrays: What the code is given; their shapes are the caller's to check.
     """
+    arrays = tuple(map(jnp.asarray, arrays))
     precision = arrays[-1].dtype
+    if str(precision) not in _TYPES:
+        raise TypeError(
+            f"products by machine code must be of {' or '.join(_TYPES)}, got {precision}: convert "
+            "the params"
+        )
+    for array in arrays:  # the code would take its bytes for what they are not
+        wanted = precision if jnp.issubdtype(array.dtype, jnp.floating) else np.dtype("int32")
+        if array.dtype != wanted:
+            raise TypeError(
+                "the arrays of a product must have one precision, and indices be of int32, got "
+                f"{', '.join(str(array.dtype) for array in arrays)}: convert the params, not the "
+                "blocks, which follow by themselves"
+            )
+    if 0 in shape:
+        return jnp.zeros(shape, precision)
     target = _registered(f"counterflow_{name}_{precision}", write, str(precision))
     return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, precision))(*arrays)
 
 
 _known: set[str] = set()
+_one_at_a_time = Lock()  # threads may come with the same product
 _engines: list[Any] = []  # that own the machine code: it is theirs to free
 
 
 def _registered(name: str, write: Callable[["Code"], None], precision: str) -> str:
     """The name, under which XLA knows the code from now on."""
-    if name not in _known:
-        address = _compiled(name, write, precision)
-        function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
-        _known.add(name)
+    with _one_at_a_time:
+        if name not in _known:
+            address = _compiled(name, write, precision)
+            function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
+            _known.add(name)
     return name
 
 
@@ -108,16 +128,18 @@ class Code:
         frame = function.args[0]
         extension = self.slot(frame, _FRAME_EXTENSION)
         with self.write.if_then(self.write.icmp_unsigned("!=", extension, _NOTHING)):
-            version = self.slot(extension, _EXTENSION_METADATA)
-            for part, value in zip(_METADATA_VERSION, _VERSION, strict=True):
-                address = self.write.bitcast(version, HALF.as_pointer())
-                self.write.store(HALF(value), self.write.gep(address, [INTEGER(part)]))
-            self.write.ret(_NOTHING)
+            kind = self.slot(extension, _EXTENSION_KIND, HALF)
+            with self.write.if_then(self.write.icmp_unsigned("==", kind, HALF(_METADATA))):
+                version = self.slot(extension, _EXTENSION_METADATA)
+                for part, value in zip(_METADATA_VERSION, _VERSION, strict=True):
+                    address = self.write.bitcast(version, HALF.as_pointer())
+                    self.write.store(HALF(value), self.write.gep(address, [INTEGER(part)]))
+                self.write.ret(_NOTHING)
         self.arguments = self.slot(frame, _FRAME_ARGUMENTS)
         self.results = self.slot(frame, _FRAME_RESULTS)
 
     def slot(self, address: Value, position: int, kind: ir.Type = _ADDRESS) -> Value:
-        """What is at a position, in words of eight bytes, from an address on."""
+        """What is at a position, in words of its own length, from an address on."""
         return self.load(self.write.bitcast(address, kind.as_pointer()), INTEGER(position))
 
     def array(self, arrays: Value, position: int, kind: ir.Type) -> Value:
@@ -144,6 +166,10 @@ class Code:
     def store_vector(self, vector: Value, array: Value, position: Value) -> None:
         address = self.at(array, position, vector.type.count)
         self.write.store(vector, address, align=self.alignment)
+
+    def zeros(self, width: int) -> Value:
+        """A vector of so many zeros."""
+        return ir.Constant(ir.VectorType(self.number, width), [0.0] * width)
 
     @property
     def alignment(self) -> int:
@@ -216,8 +242,10 @@ class Code:
         return [[vectors[k] for k in run] for run in runs]
 
 
-# Where things are in XLA's frame, in words of eight bytes, and its metadata, in those of four.
+# Where things are in XLA's frame, in words of eight bytes; the kind of an extension and the version
+# of its metadata in those of four.
 _FRAME_EXTENSION, _FRAME_ARGUMENTS, _FRAME_RESULTS = 1, 9, 14
 _BUFFER_DATA, _BUFFER_DIMENSIONS = 3, 5
+_EXTENSION_KIND, _METADATA = 2, 1
 _EXTENSION_METADATA, _METADATA_VERSION, _VERSION = 3, (6, 7), (0, 3)
 _NOTHING = ir.Constant(_ADDRESS, None)

@@ -117,5 +117,10 @@ def cross_entropy(params: Params, data: Batch | BlockBatch | TransposedBatch) ->
     values = first_layer(inputs, transposed, params["input"])
     outputs = _logits(params, values, by_code=isinstance(inputs, Blocks))
     ends = np.cumsum([len(some) for some in outputs])
+    if len(targets) != ends[-1]:
+        raise ValueError(
+            f"there must be one row of targets for each image, got {len(targets)} rows for "
+            f"{ends[-1]} images"
+        )
     pairs = zip(outputs, jnp.split(targets, ends[:-1]), strict=True)
     return total(len(some) / ends[-1] * mean_cross_entropy(some, own) for some, own in pairs)

@@ -27,7 +27,7 @@ Small = Float[Array, "units others"]
 
 def times(tall: Tall, weights: Small) -> Float[Array, "samples others"]:
     """A tall matrix times a small one, whose gradient is an `inner` product; not for `vmap`."""
-    return _times.bind(tall, weights)
+    return _times.bind(*_matched(tall, weights, axes=(1, 0)))
 
 
 def inner(left: Tall, right: Float[Array, "samples others"]) -> Small:
@@ -37,12 +37,24 @@ def inner(left: Tall, right: Float[Array, "samples others"]) -> Small:
     Array([[1.],
            [5.]], dtype=float64)
     """
-    return _inner.bind(left, right)
+    return _inner.bind(*_matched(left, right, axes=(0, 0)))
+
+
+def _matched(left: Array, right: Array, axes: tuple[int, int]) -> tuple[Array, Array]:
+    """Two matrices as precise as the more precise of them; raises unless these axes are as long."""
+    left, right = jnp.asarray(left), jnp.asarray(right)
+    if not left.ndim == right.ndim == 2 or left.shape[axes[0]] != right.shape[axes[1]]:
+        raise ValueError(
+            f"axis {axes[0]} of one matrix and {axes[1]} of the other must be as long, got "
+            f"matrices of the shapes {left.shape} and {right.shape}"
+        )
+    precision = jnp.promote_types(left.dtype, right.dtype)
+    return left.astype(precision), right.astype(precision)
 
 
 def own_inner(values: Tall) -> Float[Array, "units units"]:
     """`inner(values, values)` with half the work; not to be differentiated."""
-    units = values.shape[1]
+    _, units = values.shape
     name, write = f"own_inner_{units}", partial(_write, rows=units, outputs=units, own=True)
     return called(name, write, (units, units), values)
 
@@ -121,9 +133,11 @@ def _write(code: Code, rows: int, outputs: int, own: bool) -> None:
             pairs = [(number, factor) for number in numbers for factor in factors]
             return [code.plus_product(sum_, *pair) for sum_, pair in zip(sums, pairs, strict=True)]
 
-        before = [code.load_vector(result, *place) for place in places]
-        for sum_, (place, _) in zip(code.loop(start, end, sample, before), places, strict=True):
-            code.store_vector(sum_, result, place)
+        # Sums of so many samples start anew: one running sum over all would lose digits.
+        sums = code.loop(start, end, sample, [code.zeros(width) for _, width in places])
+        for sum_, (place, width) in zip(sums, places, strict=True):
+            before = code.load_vector(result, place, width)
+            code.store_vector(write.fadd(before, sum_), result, place)
 
     # Of r registers, k² + k + 1 hold the sums of k rows of k vectors, and what they are made of.
     registers = code.processor.registers
