@@ -57,6 +57,7 @@ def test_sizes_are_big_endian():
         (encoded(IMAGES)[:-1], "76 bytes .* shape (3, 4, 5), but holds 75: it is truncated"),
         (encoded(IMAGES) + b"\0", "76 bytes .* shape (3, 4, 5), but holds 77: it is too long"),
         (encoded(LABELS) * 2, "12 bytes .* shape (4,), but holds 24: it is too long"),
+        (b"\0\0\x08\x03" + b"\xff" * 8 + bytes(4), "of shape (4294967295, 4294967295, 0):"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "shape (4294967295, 4294967295, 4294967295), but holds"),
     ],
 )

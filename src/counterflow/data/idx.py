@@ -77,4 +77,9 @@ def parse(contents: bytes, path: Path) -> UInt8[np.ndarray, "..."]:
             f"of shape {shape}, but holds {len(contents)}: it is {fault}, "
             "put an intact copy in its place"
         )
+    if max(shape) > MOST_BYTES:  # times none: NumPy has no such array
+        raise DataError(
+            f"{path} must hold an array of at most {MOST_BYTES:,} bytes, but its header announces "
+            f"one of shape {shape}: put an intact copy of the right file in its place"
+        )
     return np.frombuffer(contents, dtype=np.uint8, offset=header).reshape(shape)
