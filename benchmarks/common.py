@@ -32,6 +32,7 @@ def network_on_images(description, add_options=lambda parser: None):
 
     import counterflow as cf
     from counterflow.data.dataset import load
+    from counterflow.networks.blocks import in_blocks
     from counterflow.networks.paper_network import cross_entropy, glorot_uniform
 
     parser = argparse.ArgumentParser(description=description)
@@ -46,8 +47,12 @@ def network_on_images(description, add_options=lambda parser: None):
     options.samples = len(inputs)
     hidden = 32 if options.data == "digits" else 100
     params = glorot_uniform((inputs.shape[1], hidden, hidden, targets.shape[1]))
-    data = (inputs, targets, np.ascontiguousarray(inputs.T))
-    problem = cf.Problem(cross_entropy, tuple(map(jnp.asarray, data)), weight_decay=1e-3)
+    if options.data == "digits":
+        data = inputs, targets, np.ascontiguousarray(inputs.T)
+    else:  # as the library's runs hold them
+        blocks, order = in_blocks(inputs)
+        data = blocks, targets[order]
+    problem = cf.Problem(cross_entropy, jax.tree.map(jnp.asarray, data), weight_decay=1e-3)
     return options, problem, params
 
 

@@ -44,6 +44,19 @@ def test_the_error_is_below_the_estimate_and_the_estimate_below_the_tolerance(na
     assert ahead.leaps > 0
 
 
+@pytest.mark.parametrize("seed", [6, 21, 27, 30])
+def test_errors_that_are_alike_by_chance_are_not_taken_for_small_ones(seed):
+    # In a curved valley, two runs may go astray alike: by their difference alone, one or more of
+    # the estimates from each of these starts would be too small.
+    problem = cf.Problem(lambda z: (1 - z[0]) ** 2 + 20 * (z[1] - z[0] ** 2) ** 2)
+    params = jnp.asarray(np.random.default_rng(seed).normal(size=2))
+    truth = cf.solve(cf.GradientDescent(problem, 2e-4), params, [4.0]).at(0)
+    for tolerance in (1e-3, 1e-4, 1e-5, 1e-6):
+        ahead = cf.fast_forward(problem, params, 2e-4, 20_000, tolerance)
+        assert ahead.leaps > 0
+        assert distance(ahead.params, truth) <= ahead.relative_error <= tolerance
+
+
 def test_small_learning_rates_cost_about_a_hundredth_of_the_gradients():
     problem, params = start("network")
     ahead = cf.fast_forward(problem, params, 1e-4, steps=30_000, tolerance=1e-6)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics.gradient_descent import GradientDescent
 from ..problem.problem import Problem
@@ -24,15 +24,18 @@ from .trajectory import Status, divergence_bound
 # So many steps are taken one by one before the first leap: the history that it continues.
 _AT_FIRST = 8
 # From one tolerance to the next; the error falls by as much or more.
-_FINER = 10
-# The tolerance of the first run's leaps over that of the whole, for errors partly die out. With a
+_FINER = 5
+# The tolerance of the first run's leaps over that of the whole. Its error is about once or twice as
+# large, less where errors die out; a third run would cost nearly as much as the first two. With a
 # coarser one stability would decide, and the difference would tell nothing of the error.
-_FIRST, _COARSEST = 2, 1e-4
+_FIRST, _COARSEST = 0.6, 1e-4
+# What is left in the end of the errors of all leaps is taken to be at least this part of them.
+_LEFT = 1 / 3
 # Gradients that a run may spend before leaps are found not worth theirs: at the start, and for
 # every step made, in the first run and in later ones.
 _ALLOWANCE, _PER_STEP = 100, (0.35, 0.6)
 # A finer run costs about so much more; all of them together are to stay below a share of the steps.
-_DEARER, _IN_ALL = 1.6, 0.8
+_DEARER, _IN_ALL = 1.4, 0.8
 # Where stability and not the tolerance decides how long leaps are, a finer run takes shorter ones
 # all the same, by what the tolerance would ask for: two runs that leap alike agree, whatever their
 # error. How long they were is kept for so many parts of the run.
@@ -89,6 +92,7 @@ class _Run(NamedTuple):
     leaps: Int[Array, ""]
     longest: Int[Array, " parts"]  # of the leaps made, in steps, by where they start
     plain: Int[Array, ""]
+    errors: Float[Array, ""]  # those of its leaps, relative and added up
     sound: Bool[Array, ""]  # whether the params are numbers, and not beyond all bounds
 
     @property
@@ -105,11 +109,12 @@ def fast_forward(
     A polynomial is fitted to the last gradients. The sum of its values over the next N steps is a
     leap over all of them, for one gradient: a multistep method for the difference equation
     `θ_{k+1} = θ_k − ηg(θ_k)` itself, whose error is controlled. It is run at two tolerances or
-    more; the difference of the last two is the estimate of the error, usually several times that
-    of the finer one, which is returned. (Where descent leaves a saddle along a direction in which
-    it starts with less than about 1e-11 of the params, the estimate may be too small.) Where the
-    learning rate is so large beside the curvature that leaps would not be worth their gradients,
-    plain descent is run, and said to be.
+    more; the difference of the last two, or a part of the errors of the leaps if that is more, is
+    the estimate of the error, usually several times that of the finer one, which is returned.
+    (Where descent leaves a saddle along a direction in which it starts with less than about 1e-11
+    of the params, the estimate may be too small; and descent's own rounding is not in it.) Where
+    the learning rate is so large beside the curvature that leaps would not be worth their
+    gradients, plain descent is run, and said to be.
 
     Args:
         problem: The problem, with its weight decay.
@@ -144,7 +149,7 @@ def fast_forward(
         return _plain_descent(descent, params, steps, 0, "the steps are few")
     slope, estimate = _start(descent, params)
     spent, local = 1 + int(estimate.evaluations), min(_FIRST * float(tolerance), _COARSEST)
-    coarse: PyTree = None
+    coarse: _Run | None = None
     longest = np.full(_PARTS, steps / 2)
     reason = "no two runs agreed to the tolerance"
     for attempt in range(_MOST_RUNS):
@@ -168,8 +173,7 @@ def fast_forward(
             reason = "the learning rate is too large beside the curvature for leaps to be worth it"
             break
         if coarse is not None:
-            # The difference is the coarser run's error; that of the finer one should be a tenth.
-            found = float(distance(run.params, coarse) / norm(run.params))
+            found = _error(coarse, run)
             if found <= tolerance:
                 return FastForward(
                     params=run.params,
@@ -181,12 +185,22 @@ def fast_forward(
                     reason=f"leaps of {_mean_leap(run, steps):.0f} steps on average",
                     status=Status.COMPLETED,
                 )
-        coarse, local = run.params, local / _FINER
+        coarse, local = run, local / _FINER
         longest = _SHORTER * _filled(np.asarray(run.longest))
         if spent + _DEARER * int(run.evaluations) > _IN_ALL * steps:
             reason = "leaps to this tolerance would cost as much"
             break
     return _plain_descent(descent, params, steps, spent, reason)
+
+
+def _error(coarse: _Run, fine: _Run) -> float:
+    """An estimate of the finer run's error, relative to its params; usually several times as large.
+
+    The difference of the runs is the coarser one's error, unless two errors happen to be alike; of
+    that the errors of the leaps tell.
+    """
+    difference = float(distance(fine.params, coarse.params) / norm(fine.params))
+    return max(difference, _LEFT * float(fine.errors))
 
 
 def _mean_leap(run: _Run, steps: int) -> float:
@@ -284,8 +298,8 @@ def _run(
             _TERM, now, length, run.params, descent, adams, jnp.array(False)
         )
         finite = is_finite(end)
-        small = _MEASURE.size(descent, solver.rtol, solver.atol, run.params, end, error) < 1
-        good = plain | (finite & small)
+        size = _MEASURE.size(descent, solver.rtol, solver.atol, run.params, end, error)
+        good = plain | (finite & (size < 1))
         usable = jnp.isfinite(after.proposal)
         after = after._replace(proposal=jnp.where(usable, after.proposal, 0.2 * length))
 
@@ -301,6 +315,7 @@ def _run(
             leaps=run.leaps + (good & ~plain),
             longest=run.longest.at[_part(run.step, steps)].max(jnp.where(good, count, 0)),
             plain=run.plain + plain,
+            errors=run.errors + jnp.where(good & ~plain, size * solver.rtol, 0),
             sound=run.sound & (~good | (finite & (norm(end) <= bound))),
         )
 
@@ -312,6 +327,7 @@ def _run(
         leaps=zero,
         longest=jnp.zeros(_PARTS, steps.dtype),
         plain=zero,
+        errors=jnp.zeros((), dtype),
         sound=is_finite(slope),
     )
     return jax.lax.while_loop(unfinished, body, start)
