@@ -24,6 +24,18 @@ def random_batch(samples, widths):
     return inputs, targets
 
 
+def images_of(count, folder):
+    """MNIST's first images; where they cannot be had, random ones, of which no pixel is blank."""
+    from counterflow.data.dataset import DataError, load
+
+    try:
+        dataset = load("mnist", None if folder is None else Path(folder))
+    except DataError as error:
+        print(f"{error}\nrandom images instead", file=sys.stderr)
+        return "random pixels", *random_batch(count, PAPER_WIDTHS)
+    return "MNIST", dataset.inputs[:count], dataset.targets[:count]
+
+
 def network_on_images(description, add_options=lambda parser: None):
     """The options of a benchmark on images, and the paper's network on these, at its start."""
     import jax

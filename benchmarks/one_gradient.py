@@ -12,7 +12,6 @@ with a full one. Results: `benchmarks/results/one_gradient.json`.
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,10 +20,10 @@ import numpy as np
 from common import (
     PACKAGES,
     PAPER_WIDTHS as WIDTHS,
+    images_of,
     in_process,
     interleaved,
     medians,
-    random_batch,
     write,
 )
 
@@ -83,18 +82,6 @@ def numpy_gradient(params, inputs, targets):
     d_before = d_hidden @ second.T
     d_before *= sigmoid * (1 + before - activations)
     return inputs.T @ d_before, d_second, d_third
-
-
-def images_of(count, folder):
-    """MNIST's first images; where they cannot be had, random ones, of which no pixel is blank."""
-    from counterflow.data.dataset import DataError, load
-
-    try:
-        dataset = load("mnist", None if folder is None else Path(folder))
-    except DataError as error:
-        print(f"{error}\nrandom images instead", file=sys.stderr)
-        return "random pixels", *random_batch(count, WIDTHS)
-    return "MNIST", dataset.inputs[:count], dataset.targets[:count]
 
 
 def gradients(inputs, targets, start):

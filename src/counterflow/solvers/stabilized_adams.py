@@ -75,7 +75,8 @@ class StabilizedAdams(diffrax.AbstractAdaptiveSolver):
         part: The part of a state whose Jacobian has the spectrum of the whole, as of `ROCK4`.
         measure: How errors are judged.
         rtol: The relative tolerance by which orders and steps are chosen. `cf.solve` and
-            everything on top of it put their own here.
+            everything on top of it put their own here; for `diffrax.diffeqsolve` it must be that
+            of the step-size controller, and `atol` likewise.
         atol: The absolute tolerance.
         share: The part of the tolerance that one step may take: there are many, and their errors
             add up.
