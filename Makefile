@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+MNIST := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -42,18 +43,21 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 docs: .venv/.installed ## build the documentation site into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
-bench: .venv/.installed-torch ## measure the cost of gradients, solvers, counter terms and growth beside what one would use instead, in about ten minutes
-	$(BIN)/python benchmarks/one_gradient.py
+bench: .venv/.installed-torch ## measure the cost of gradients, solvers, counter terms and growth beside what one would use instead, in about ten minutes (DATA_DIR=FOLDER: with MNIST's files from there)
+	$(BIN)/python benchmarks/one_gradient.py $(MNIST)
+	$(BIN)/python benchmarks/velocity.py $(MNIST)
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/fast_forward.py
 	$(BIN)/python benchmarks/counter_terms.py
 	$(BIN)/python benchmarks/growth.py
 
-bench-more: .venv/.installed-torch ## measure the cost of finding symmetries, of the monitor, of several devices and of several processes
+bench-more: .venv/.installed-torch ## measure the cost of finding symmetries, of the monitor, of several devices and processes; with DATA_DIR=FOLDER, where MNIST's files are, also memory and fast_forward on them
 	$(BIN)/python benchmarks/find_symmetries.py
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/processes.py
+	$(if $(DATA_DIR),$(BIN)/python benchmarks/memory.py $(MNIST))
+	$(if $(DATA_DIR),$(BIN)/python benchmarks/fast_forward.py --data mnist --samples 2000 $(MNIST))
 
 faults: .venv/.installed-cluster ## kill, fill, damage and rush everything that writes, and count what is lost, in about twenty minutes
 	$(BIN)/python faults/main.py; code=$$?; $(BIN)/python docs/faults.py && exit $$code

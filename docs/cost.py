@@ -188,6 +188,32 @@ def compilation_row(results: dict[str, Any]) -> str:
     return "Compiling that gradient, with JAX's cache on disk: " + "; ".join(cells) + "."
 
 
+# --- velocity and memory ---------------------------------------------------------------------------
+
+
+def velocity_table(results: dict[str, Any]) -> str:
+    one = results["seconds"]["a gradient"]
+    rows = [
+        (name, f"{1e3 * seconds:.0f} ms", f"{seconds / one:.2f}")
+        for name, seconds in results["seconds"].items()
+    ]
+    table = rows_of(f"velocity of γ = 1, {results['images']:,} images | time | gradients", rows)
+    width = results["products"]["two"] / results["products"]["one"]
+    return (
+        f"{table}\n\nThe products with images of two runs at once, as one of twice the width, take "
+        f"{width:.2f} times as long as those of one."
+    )
+
+
+def memory_table(results: dict[str, Any]) -> str:
+    said = {
+        "counterflow": "`counterflow reproduce`: descent, flows of γ = 0 and 1, predictions",
+        "PyTorch": "PyTorch: one gradient",
+    }
+    rows = [(said[row["name"]], f"{row['bytes'] / 2**30:.2f} GiB") for row in results["rows"]]
+    return rows_of(f"{results['images']:,} images in double precision | high-water mark", rows)
+
+
 # --- counter terms --------------------------------------------------------------------------------
 
 
@@ -287,8 +313,11 @@ def reproduction_row(path: Path, run: dict[str, Any]) -> tuple[str, ...]:
 #: The results on this page, and what they are called on it.
 MEASURED = {
     "fast_forward_digits": "fast-forward",
+    "fast_forward_mnist": "fast-forward on MNIST",
     "work_precision_digits": "solvers",
     "one_gradient": "one gradient",
+    "velocity": "one velocity",
+    "memory": "memory",
     "counter_terms": "counter terms",
     "growth": "growth",
 }
@@ -319,6 +348,8 @@ def tables() -> dict[str, str]:
         "one_gradient": "\n\n".join(
             part(gradient) for part in (one_gradient_table, limit_row, blocks_row, compilation_row)
         ),
+        "velocity": velocity_table(found("velocity")["results"]),
+        "memory": memory_table(found("memory")["results"]),
         "counter_terms": counter_terms_table(terms),
         "growth": growth_table(found("growth")["results"], terms),
         "reproduction": reproduction_table(),
