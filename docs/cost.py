@@ -188,7 +188,7 @@ def compilation_row(results: dict[str, Any]) -> str:
     return "Compiling that gradient, with JAX's cache on disk: " + "; ".join(cells) + "."
 
 
-# --- velocity and memory ---------------------------------------------------------------------------
+# --- velocity and memory ----------------------------------------------------------------------
 
 
 def velocity_table(results: dict[str, Any]) -> str:
@@ -365,5 +365,6 @@ if __name__ == "__main__":
         save(work_precision_chart(results), f"cost_work_precision_{data}")
     save(one_gradient_chart(found("one_gradient")["results"]), "cost_one_gradient")
     save(counter_terms_chart(found("counter_terms")["results"]), "cost_counter_terms")
-    save(growth_chart(found("growth")["results"]), "cost_growth")
+    terms = found("counter_terms")["results"]
+    save(growth_chart(found("growth")["results"], terms), "cost_growth")
     save(reproduction_chart(reproduced("mnist_standard")), "cost_reproduction")

@@ -4,6 +4,7 @@ from typing import Any
 
 import altair
 
+from counterflow.report.chart import POWER
 from counterflow.report.cost import duration
 from counterflow.report.style import BLUE, GREEN, GREY, ORANGE, ORDERS, themed
 
@@ -23,8 +24,7 @@ SOLVERS = {
 
 def power(field: str, title: str, **scale: Any) -> Any:
     """A logarithmic axis that is labelled by powers of ten."""
-    label = "'10^' + round(log(datum.value) / log(10))"
-    axis = altair.Axis(labelExpr=label, values=[10.0**k for k in range(-12, 9)])
+    axis = altair.Axis(labelExpr=POWER, values=[10.0**k for k in range(-12, 9)])
     return {"field": field, "type": "quantitative", "title": title, "axis": axis} | {
         "scale": altair.Scale(type="log", **scale)
     }
@@ -179,9 +179,15 @@ KINDS = {
 }
 
 
-def growth_chart(results: dict[str, Any]) -> Any:
-    """Seconds against the size of the network, that of the data, and the steps of descent."""
-    kinds = KINDS | {"seconds": ("descent", GREY)}
+BY_ORDER = {
+    "taylor": ("counter terms, taylor", "#CC79A7"),
+    "orbit": ("velocity of any order, orbit", "#56B4E9"),
+}
+
+
+def growth_chart(results: dict[str, Any], terms: dict[str, Any]) -> Any:
+    """Seconds against parameters, samples, steps of descent and the order of a flow."""
+    kinds = KINDS | {"seconds": ("descent", GREY)} | BY_ORDER
     colour = altair.Color("kind:N", title=None).scale(
         domain=[said for said, _ in kinds.values()],
         range=[colour for _, colour in kinds.values()],
@@ -195,8 +201,23 @@ def growth_chart(results: dict[str, Any]) -> Any:
             if key in point
         ]
         chart = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
-        x, y = altair.X(**power("size", name)), altair.Y(**power("seconds", "seconds"))
-        panels.append(chart.encode(x=x, y=y, color=colour).properties(width=240, height=240))
+        x = altair.X(**power("size", name, nice=False))
+        y = altair.Y(**power("seconds", "seconds"))
+        panels.append(chart.encode(x=x, y=y, color=colour).properties(width=200, height=240))
+    rows = [
+        {"order": 1 + last, "seconds": point["seconds"], "kind": said}
+        for method, (said, _) in BY_ORDER.items()
+        for last, point in points_of(terms, method)
+        if "seconds" in point
+    ]
+    x = altair.X(
+        "order:Q", title="order γ", axis=altair.Axis(values=[1, 2, 3, 4, 5, 6], format="d")
+    )
+    chart = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
+    by_order = chart.encode(
+        x=x.scale(type="log", nice=False), y=altair.Y(**power("seconds", "seconds")), color=colour
+    )
+    panels.append(by_order.properties(width=200, height=240))
     return themed(altair.hconcat(*panels))
 
 

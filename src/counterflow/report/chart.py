@@ -282,13 +282,13 @@ def _decimals(ends: Ends) -> "altair.Axis":
 _EXPONENT = "floor(log(datum.value) / LN10 + 1e-9)"
 _IS_POWER = "log(datum.value) / LN10 - floor(log(datum.value) / LN10 + 1e-9) < 1e-6"
 _RAISED = "(abs({n}) >= {least} ? slice('⁰¹²³⁴⁵⁶⁷⁸⁹', {digit}, {digit} + 1) : '')"
-_POWER = f"'10' + ({_EXPONENT} < 0 ? '⁻' : '') + " + " + ".join(
+POWER = f"'10' + ({_EXPONENT} < 0 ? '⁻' : '') + " + " + ".join(
     _RAISED.format(n=_EXPONENT, least=least, digit=f"floor(abs({_EXPONENT}) / {size}) % 10")
     for least, size in ((100, 100), (10, 10), (0, 1))
 )
 _NUMBER = (
     f"abs({_EXPONENT}) < 4 ? format(datum.value, '.4~g') : "
-    f"format(datum.value / pow(10, {_EXPONENT}), '.4~g') + '×' + {_POWER}"
+    f"format(datum.value / pow(10, {_EXPONENT}), '.4~g') + '×' + {POWER}"
 )
 
 
@@ -302,7 +302,7 @@ def _powers(domain: Any) -> "altair.Axis":
     tick: Any = {"condition": {"test": _IS_POWER, "value": 1}, "value": 0.35}
     return altair.Axis(
         tickCount=6,
-        labelExpr=f"{few} ? ({_NUMBER}) : {_IS_POWER} ? {_POWER} : ''",
+        labelExpr=f"{few} ? ({_NUMBER}) : {_IS_POWER} ? {POWER} : ''",
         gridOpacity=grid,
         tickOpacity=tick,
     )
