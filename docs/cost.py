@@ -124,11 +124,11 @@ def one_gradient_table(results: dict[str, Any]) -> str:
     for size in results["sizes"]:
         images = f"{size['images']:,}"
         limit, with_torch = size["limit_seconds"], size["limit_with_torch_seconds"]
-        for name, seconds in (("JAX and NumPy", limit), ("JAX, NumPy and PyTorch", with_torch)):
+        for name, seconds in (("JAX, NumPy", limit), ("JAX, NumPy, PyTorch", with_torch)):
             rows.append(
                 (
                     images,
-                    f"the matrix products alone, each by the fastest of {name}",
+                    f"the products alone, best of {name}",
                     "—",
                     f"{1e3 * seconds:.0f} ms",
                     f"{100 * limit / seconds:.0f} %",

@@ -24,7 +24,7 @@ SOLVERS = {
 
 def power(field: str, title: str, **scale: Any) -> Any:
     """A logarithmic axis that is labelled by powers of ten."""
-    axis = altair.Axis(labelExpr=POWER, values=[10.0**k for k in range(-12, 9)])
+    axis = altair.Axis(labelExpr=POWER, labelSeparation=8, values=[10.0**k for k in range(-12, 9)])
     return {"field": field, "type": "quantitative", "title": title, "axis": axis} | {
         "scale": altair.Scale(type="log", **scale)
     }
