@@ -66,7 +66,7 @@ def test_many_records_at_a_small_tolerance_are_read_off_the_steps_of_tsit5(recor
         (1e-5, HORIZON, ROCK4),
         (1e-5, HORIZON / 100, StabilizedAdams),
         (1e-5, HORIZON / 1000, diffrax.Tsit5),
-        (1e-9, 2 * HORIZON, ROCK4),
+        (1e-9, 4 * HORIZON, ROCK4),
         (1e-9, HORIZON / 10, StabilizedAdams),
         (1e-9, HORIZON / 1000, diffrax.Dopri8),
     ],
@@ -79,7 +79,13 @@ def test_a_flow_is_stiff_for_its_horizon_and_its_tolerance(rtol, horizon, solver
 
 @pytest.mark.parametrize(
     ("rtol", "horizon", "other"),
-    [(1e-5, 0.8, ROCK4()), (1e-7, 2.0, ROCK4()), (1e-5, 8.0, StabilizedAdams())],
+    [
+        (1e-3, 4.0, StabilizedAdams()),
+        (1e-5, 0.8, ROCK4()),
+        (1e-5, 8.0, StabilizedAdams()),
+        (1e-7, 2.0, ROCK4()),
+        (1e-7, 3.0, ROCK4()),
+    ],
 )
 def test_of_the_two_stabilized_solvers_the_cheaper_one_is_chosen(rtol, horizon, other):
     flow, start = cf.GradientFlow(STIFF), jnp.ones(60)
@@ -111,7 +117,7 @@ def test_a_network_that_is_trained_for_long_becomes_stiff():
     flow = cf.GradientFlow(problem)
     short, long, longer = (
         choose_solver(None, flow, params, 1e-5, time, careful=False).solver
-        for time in (10.0, 100.0, 2000.0)
+        for time in (10.0, 100.0, 4000.0)
     )
     assert isinstance(short, diffrax.Tsit5)
     assert isinstance(long, StabilizedAdams)
@@ -188,7 +194,7 @@ def test_evaluations_of_the_choice_are_those_made():
     [
         (0.2, diffrax.Tsit5(), "one"),
         (1.0, StabilizedAdams(), "all"),
-        (80.0, ROCK4(), "all"),
+        (160.0, ROCK4(), "all"),
     ],
 )
 def test_evaluations_of_the_choice_are_counted_with_those_of_the_run(horizon, solver, spared):
