@@ -19,10 +19,9 @@ from .stabilized_adams import StabilizedAdams
 _MULTISTEP_ABOVE = 20
 # ROCK4 takes √(ρT N/0.35) evaluations for N steps: as many as its accuracy asks for, in a
 # training to t = 50 from 4 rtol^(−1/5) on digits to 12 rtol^(−1/5) on MNIST, and one for each
-# record, because it has to stop at records where a flow is stiff. On a quadratic with rates from
-# 0.1 to 2000 it becomes the cheaper one at ρT of about 1,200, 1,900 and 4,200 for tolerances of
-# 1e-2, 1e-3 and 1e-5, as with 16 (tests/solvers/test_choice.py); where the radius falls on the way,
-# as on MNIST, later than that.
+# record, because it has to stop at records where a flow is stiff. With 16 the switch is about
+# where ROCK4 becomes the cheaper one on a quadratic (tests/solvers/test_choice.py has both sides);
+# where the radius falls on the way, as on MNIST, that is later.
 _ROCK4_ABOVE, _ACCURATE_STEPS = 28, 16
 # Comparisons and predictions measure what is a small part of params, with tolerances that are meant
 # for Runge–Kutta methods, whose errors are far below them. With this share of the tolerance for a
